@@ -99,10 +99,10 @@ class Programs:
             layer.gives.append((lowering.finish(entry, place), out if place is None else None))
         added = others[0] if others else out if entry.others else None
         if entry.call.op.name in MEANS:
-            layer.code = stages.mean(x, size, out)
+            layer.code = stages.of_mean(x, size, out)
         elif pool:
             how = pooling(entry.call)
-            layer.code = stages.pooling(x, size, out, result, how) if how else None
+            layer.code = stages.of_pooling(x, size, out, result, how) if how else None
         elif image:
             if given["transposed"]:
                 return None
@@ -112,12 +112,12 @@ class Programs:
                 return layer
             weight, bias = (graph.array(given[n]) for n in ("weight", "bias"))
             geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
-            layer.code = stages.convolution(
+            layer.code = stages.of_convolution(
                 x, size, planar, weight, bias, out, result, *geometry, given["groups"], added, post
             )
         else:
             weight, bias = (graph.array(given[n]) for n in ("weight", "bias"))
-            layer.code = stages.linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
+            layer.code = stages.of_linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
         return layer if layer.code is not None else None
 
     def _program(self, run: list[_Layer], codes: list[Any]) -> Any:

@@ -1,8 +1,8 @@
 """Layers of inference plans as stages of one program of generated code (the extra `jit`).
 
-`convolution`, `linear` and `pooling` give the stages of a layer with its weights packed, or None for what has no code
-here: engine/kernels/llvm_layers.py has the kernels, engine/kernels/program.py runs them.  Where an array of a call lies
-is a `Place`, so that an operand or a result may be another array in each call.
+`of_convolution`, `of_linear`, `of_pooling` and `of_mean` give the stages of a layer with its weights packed, or None
+for what has no code here: engine/kernels/llvm_layers.py has the kernels, engine/kernels/program.py runs them.  Where an
+array of a call lies is a `Place`, so that an operand or a result may be another array in each call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from engine.kernels.program import Stage
 from engine.ops.generated import winograd
 from engine.ops.generated.trial import address, lanes, linked, registers
 
-__all__ = ["Layer", "Place", "convolution", "ends", "joined", "linear", "mean", "points", "pooling"]
+__all__ = [
+    "Layer", "Place", "ends", "joined", "of_convolution", "of_linear", "of_mean", "of_pooling", "points",
+]  # fmt: skip
 
 _F32 = np.dtype("float32")
 _PIECES = 4  # jobs a thread, so that one which is held up leaves little
@@ -161,7 +163,7 @@ def _product(layer: Layer, count: int, x: Place, w: np.ndarray, bias: Any, out: 
     )  # fmt: skip
 
 
-def linear(count: int, x: Place, w: Any, bias: Any, out: Place, added: Place | None, post: Sequence[tuple]) -> Any:
+def of_linear(count: int, x: Place, w: Any, bias: Any, out: Place, added: Place | None, post: Sequence[tuple]) -> Any:
     """out (count, O) = what `post` makes of x (count, K) @ w (O, K).T + bias; added: what is added, like out."""
     found = ends(post)
     if found is None or lanes(len(w)) < 4:
@@ -171,7 +173,7 @@ def linear(count: int, x: Place, w: Any, bias: Any, out: Place, added: Place | N
     return layer
 
 
-def convolution(
+def of_convolution(
     x: Place, size: Sequence[int], planar: bool, w: Any, bias: Any, out: Place, result: Sequence[int], stride: Any,
     padding: Any, dilation: Any, groups: int, added: Place | None, post: Sequence[tuple],
 ) -> Layer | None:  # fmt: skip
@@ -257,7 +259,7 @@ def _each_channel(
     return layer
 
 
-def pooling(x: Place, size: Sequence[int], out: Place, result: Sequence[int], how: Sequence[Any]) -> Layer | None:
+def of_pooling(x: Place, size: Sequence[int], out: Place, result: Sequence[int], how: Sequence[Any]) -> Layer | None:
     """out (N, C, P, Q) of x (N, C, H, W), channels-last: the maxima of windows, or the mean of all there is.
 
     how: algorithm, kernel, stride, padding, dilation, as `arrays.pooling` takes them.
@@ -279,10 +281,10 @@ def pooling(x: Place, size: Sequence[int], out: Place, result: Sequence[int], ho
         return layer
     if tuple(kernel) != (height, width) or any(padding):
         return None
-    return mean(x, size, out)
+    return of_mean(x, size, out)
 
 
-def mean(x: Place, size: Sequence[int], out: Place) -> Layer | None:
+def of_mean(x: Place, size: Sequence[int], out: Place) -> Layer | None:
     """out (N, C), the means over all of *size of x (N, C, *size), channels-last."""
     count, channels, pixels = size[0], size[1], prod(size[2:])
     wide = lanes(channels)

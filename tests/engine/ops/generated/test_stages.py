@@ -85,7 +85,7 @@ def test_convolutions(geometry: Any, post: Any) -> None:
     largest = float(abs(want).max())
     want = want.clip(*{"": (-inf, inf), CLIP: (0, 6), RELU: (0, inf)}[post[0] if post else ""])
     out = image(np.full(want.shape, np.nan, "float32"))
-    run(stages.convolution(
+    run(stages.of_convolution(
         Place(image(x)), x.shape, False, w, bias, Place(out), want.shape, stride, padding, dilation, groups, None, post
     ))  # fmt: skip
     near(out, want, largest)
@@ -98,7 +98,7 @@ def test_pictures_in_torchs_order(channels: int, padding: Any) -> None:
     want = convolved(x, w, None, (2, 3), padding, (1, 1), 1)
     out = image(np.full(want.shape, np.nan, "float32"))
     given = w, None, Place(out), want.shape, (2, 3), padding, (1, 1), 1, None, ()
-    run(stages.convolution(Place(x), x.shape, True, *given))
+    run(stages.of_convolution(Place(x), x.shape, True, *given))
     near(out, want)
 
 
@@ -108,10 +108,10 @@ def test_what_is_added_may_lie_where_the_result_goes() -> None:
     out, added = image(np.zeros_like(other)), image(other)
     given = (1, 1), (0, 0), (1, 1), 1
     post = (("binary", _abi.BINARY_ADD, added), RELU)
-    run(stages.convolution(Place(image(x)), x.shape, False, w, None, Place(out), out.shape, *given, Place(added), post))
+    run(stages.of_convolution(Place(image(x)), x.shape, False, w, None, Place(out), out.shape, *given, Place(added), post))
     near(out, want)
     at = Place(added)
-    run(stages.convolution(
+    run(stages.of_convolution(
         Place(image(x)), x.shape, False, w, None, at, out.shape, *given, at, (("sum", 1.0), RELU)
     ))  # fmt: skip
     near(added, want)
@@ -122,7 +122,7 @@ def test_what_is_added_may_lie_where_the_result_goes() -> None:
 def test_linear(rows: int, outputs: int) -> None:
     x, w, bias = drawn(rows, 33), drawn(outputs, 33, seed=1), drawn(outputs, seed=2)
     out = np.full((rows, outputs), np.nan, "float32")
-    run(stages.linear(rows, Place(x), w, bias, Place(out), None, ()))
+    run(stages.of_linear(rows, Place(x), w, bias, Place(out), None, ()))
     near(out, x.astype(float) @ w.astype(float).T + bias)
 
 
@@ -135,13 +135,13 @@ def test_pooling_and_means() -> None:
         windows = np.maximum(windows, padded[:, :, i : i + 9 : 2, j : j + 9 : 2])
     out = image(np.zeros_like(windows))
     how = _abi.POOLING_MAX, (3, 3), (2, 2), (1, 1), (1, 1)
-    run(stages.pooling(Place(image(x)), x.shape, Place(out), out.shape, how))
+    run(stages.of_pooling(Place(image(x)), x.shape, Place(out), out.shape, how))
     np.testing.assert_array_equal(out, windows)
 
     x, flat, whole = drawn(3, 40, 7, 6), np.zeros((3, 40), "float32"), np.zeros((3, 40, 1, 1), "float32")
-    run(stages.mean(Place(image(x)), x.shape, Place(flat)))
+    run(stages.of_mean(Place(image(x)), x.shape, Place(flat)))
     how = _abi.AVERAGE_WITH_PADDING, (7, 6), (7, 6), (0, 0), (1, 1)
-    run(stages.pooling(Place(image(x)), x.shape, Place(whole), whole.shape, how))
+    run(stages.of_pooling(Place(image(x)), x.shape, Place(whole), whole.shape, how))
     near(flat, x.astype(float).mean((2, 3)))
     np.testing.assert_array_equal(whole[:, :, 0, 0], flat)
 
@@ -160,14 +160,14 @@ def test_joined_layers_are_the_same_layers(
     source, added = image(x), image(drawn(2, 16, -(-11 // step), -(-13 // step), seed=4))
     middle = image(np.zeros((2, wide, 11, 13), "float32")) if expanded else source
     after, out = image(np.zeros((2, wide, *added.shape[2:]), "float32")), image(np.zeros_like(added))
-    first = stages.convolution(
+    first = stages.of_convolution(
         Place(source), x.shape, False, weights[0], None, Place(middle), middle.shape, ones, flat, ones, 1, None, (CLIP,)
     ) if expanded else None  # fmt: skip
-    each = stages.convolution(
+    each = stages.of_convolution(
         Place(middle), middle.shape, False, weights[1], drawn(wide, seed=5), Place(after), after.shape, (step, step),
         pad, ones, wide, None, (CLIP,),
     )  # fmt: skip
-    last = stages.convolution(
+    last = stages.of_convolution(
         Place(after), after.shape, False, weights[2], drawn(16, seed=6), Place(out), out.shape, ones, flat, ones, 1,
         Place(added), (("binary", _abi.BINARY_ADD, added),),
     )  # fmt: skip
@@ -188,11 +188,11 @@ def test_what_is_not_joined() -> None:
 
     def product(a: Any, b: Any, stride: Any = ones) -> Any:
         shape = (1, 16, *[-(-5 // n) for n in stride])
-        return stages.convolution(
+        return stages.of_convolution(
             Place(a), (1, 16, 5, 5), False, drawn(16, 16, 1, 1), None, Place(b), shape, stride, flat, ones, 1, None, ()
         )
 
-    each = stages.convolution(
+    each = stages.of_convolution(
         Place(made[0]), x.shape, False, drawn(16, 1, 3, 3), None, Place(made[1]), x.shape, ones, ones, ones, 16, None,
         (),
     )  # fmt: skip
@@ -207,7 +207,7 @@ def test_limits_keep_nan() -> None:
     x[0, 0, 1, 2] = np.nan
     w = drawn(16, 1, 1, 1, seed=1)
     out = image(np.zeros_like(x))
-    run(stages.convolution(
+    run(stages.of_convolution(
         Place(image(x)), x.shape, False, w, None, Place(out), x.shape, (1, 1), (0, 0), (1, 1), 16, None, (CLIP,)
     ))  # fmt: skip
     assert np.argwhere(np.isnan(out)).tolist() == [[0, 0, 1, 2]]
@@ -216,7 +216,7 @@ def test_limits_keep_nan() -> None:
 def test_operands_and_results_may_move() -> None:
     w = drawn(16, 8, seed=1)
     x, out = Place(None), Place(None)
-    layer = stages.linear(2, x, w, None, out, None, ())
+    layer = stages.of_linear(2, x, w, None, out, None, ())
     program = Program(layer.stages, 2, layer.kept)
     for seed in range(3):
         given, made = drawn(2, 8, seed=seed), np.zeros((2, 16), "float32")
@@ -242,7 +242,7 @@ def test_operands_and_results_may_move() -> None:
 def test_what_has_no_code(shape: Any, weight: Any, options: Any) -> None:
     given = {"dilation": (1, 1), "groups": 1, "post": (), **options}
     w = np.zeros(weight, "float32")
-    made = stages.convolution(
+    made = stages.of_convolution(
         Place(None), shape, False, w, None, Place(None), (1, 16, 3, 3), (1, 1), (0, 0), given["dilation"],
         given["groups"], None, given["post"],
     )  # fmt: skip
@@ -269,6 +269,6 @@ def test_sums_of_products_reach_no_further_than_they_are() -> None:
         room, made = within(np.zeros((2, *want.shape[2:], outputs), "float32"))
         out = made.transpose(0, 3, 1, 2)
         given = w, None, Place(out), want.shape, *geometry, None, ()
-        run(stages.convolution(Place(source.transpose(0, 3, 1, 2)), (2, channels, 7, 9), False, *given))
+        run(stages.of_convolution(Place(source.transpose(0, 3, 1, 2)), (2, channels, 7, 9), False, *given))
         near(out, want)
         assert np.isnan(room[: guard.size]).all() and np.isnan(room[-guard.size :]).all()
