@@ -231,6 +231,12 @@ def disk_size(path: Path) -> int:
     return total
 
 
+def json_files(folder: Path) -> list[Path]:
+    """The `*.json` files of a folder and of those in it, sorted, without what another process removes meanwhile."""
+    walked = os.walk(folder)  # which passes over folders that have gone; Path.rglob raises
+    return sorted(Path(at, name) for at, _, names in walked for name in names if name.endswith(".json"))
+
+
 def sync(folder: Path) -> None:
     """Make the names in `folder` durable, where the system can."""
     with contextlib.suppress(OSError):

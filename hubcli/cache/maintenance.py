@@ -179,7 +179,7 @@ class _Pruning:
         for file, record in records.every():
             if not record.content().is_file() and self.idle(file, _SETTLED):
                 self.drop(file)
-        for file in sorted(paths.refs(self.root).rglob("*.json")):
+        for file in paths.json_files(paths.refs(self.root)):
             for url, table in reftable.read_all(file).items():
                 gone = [ref for ref, one in table.entries.items() if not _whole(table.path(one))]
                 if gone and self.idle(file, _SETTLED):
@@ -303,7 +303,7 @@ def _now(root: Path) -> float:
 
 
 def _tables(root: Path) -> Iterator[Table]:
-    for file in sorted(paths.refs(root).rglob("*.json")):
+    for file in paths.json_files(paths.refs(root)):
         yield from reftable.read_all(file).values()
 
 
@@ -337,7 +337,7 @@ def verify(*, repair: bool = False) -> Verified:
     problems: list[Problem] = []
     tasks: list[Callable[[], tuple[int, Problem | None]]] = []
     seen: set[Path] = set()
-    for file in sorted(paths.refs(root).rglob("*.json")):
+    for file in paths.json_files(paths.refs(root)):
         try:
             tables = reftable.load(file)
         except ValueError as error:
@@ -350,7 +350,7 @@ def verify(*, repair: bool = False) -> Verified:
                 if table.path(entry) not in seen:
                     seen.add(table.path(entry))
                     tasks.append(_TreeCheck(spec.at(ref), table, entry))
-    for marker in sorted((root / "checkouts").rglob("*.json")):
+    for marker in paths.json_files(root / "checkouts"):
         tree = marker.with_suffix("")
         if _GENERATION.match(tree.name) and tree not in seen and tree.is_dir():
             tasks.append(_OldTreeCheck(tree))

@@ -160,7 +160,7 @@ def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progres
 def repos() -> list[CachedRepo]:
     """Every cached ref, sorted by spec."""
     found = []
-    for file in sorted(paths.refs().rglob("*.json")):
+    for file in paths.json_files(paths.refs()):
         for url, table in reftable.read_all(file).items():
             for ref, entry in table.entries.items():
                 spec = spec_of(url, table).at(ref)

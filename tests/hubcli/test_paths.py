@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,3 +118,22 @@ def test_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not paths.abandoned(elsewhere) and not paths.of_this_boot(elsewhere)
     for name in ("", "main", "0b1d9d2c-1", "deadbeef-zz-000000000000"):
         assert not paths.abandoned(name)
+
+
+def test_files_of_a_folder_that_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/one.json", "b/deep/two.json", "b/deep/note.txt", "c/three.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    scandir = os.scandir
+
+    def removing(path: Any) -> Any:
+        if Path(path).name == "deep":
+            shutil.rmtree(tmp_path / "b")
+        return scandir(path)
+
+    assert [str(p.relative_to(tmp_path)) for p in paths.json_files(tmp_path)] == [
+        "a/one.json", "b/deep/two.json", "c/three.json",
+    ]  # fmt: skip
+    monkeypatch.setattr(os, "scandir", removing)
+    assert [p.name for p in paths.json_files(tmp_path)] == ["one.json", "three.json"]
+    assert paths.json_files(tmp_path / "nothing") == []

@@ -108,7 +108,8 @@ def test_what_is_added_may_lie_where_the_result_goes() -> None:
     out, added = image(np.zeros_like(other)), image(other)
     given = (1, 1), (0, 0), (1, 1), 1
     post = (("binary", _abi.BINARY_ADD, added), RELU)
-    run(stages.of_convolution(Place(image(x)), x.shape, False, w, None, Place(out), out.shape, *given, Place(added), post))
+    rest = *given, Place(added), post
+    run(stages.of_convolution(Place(image(x)), x.shape, False, w, None, Place(out), out.shape, *rest))
     near(out, want)
     at = Place(added)
     run(stages.of_convolution(
