@@ -95,7 +95,7 @@ class Trial:
     def __init__(self, name: str, entry: launch.Entry, work: int, build: Callable[[], Any]) -> None:
         self.name, self.entry, self.work, self.build = name, entry, work, build
         self.proven, self.off = processor.always(), False
-        self.calls = 0.0
+        self.calls, self.late = 0.0, 0  # late: trials in which it was slower
         self.layer: Any = None  # a weak reference
 
     def chosen(
@@ -146,5 +146,8 @@ class Trial:
             largest *= launch.size_of(array.view(np.ndarray))
         right = launch.proven(self.name, [self.entry], launch.difference(want, made, largest))
         self.proven = right and not launch.slower(mine, plain, self.margin)
-        self.off = not self.proven
+        self.late += right and not self.proven
+        self.off = not right or self.late >= launch.TRIALS
+        if not self.proven:
+            self.calls = -float(launch.REST)  # the machine may have been busy
         return self.proven

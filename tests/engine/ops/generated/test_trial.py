@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,19 @@ def test_what_is_slower_is_off_for_its_geometry(monkeypatch: pytest.MonkeyPatch)
         late.setattr(launch, "slower", lambda mine, there, margin: True)
         assert calls(one) == ["plain", "mine"]
     assert [calls(one), calls(other)] == [["plain"], ["plain", "mine"]]
+
+
+def test_what_was_slower_is_tried_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = made()
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: True)
+    tried = [n for n in range(200) if calls(one) == ["plain", "mine"]]
+    assert len(tried) == launch.TRIALS and one.off
+    assert all(b - a >= launch.REST for a, b in itertools.pairwise(tried))
+    again, _ = made()
+    assert calls(again) == ["plain", "mine"]
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: False)  # the machine is quiet now
+    seen = [calls(again) for _ in range(launch.REST + 2)]
+    assert ["plain", "mine"] in seen and seen[-1] == ["mine"]
 
 
 def test_without_a_result_to_compare_with_nothing_is_decided() -> None:
