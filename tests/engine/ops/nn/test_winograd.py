@@ -60,7 +60,8 @@ def test_what_is_kept_of_a_weight_follows_the_weight() -> None:
         first = F.conv2d(x, w, padding=1)
         assert engine.equal(F.conv2d(x, w, padding=1), first)
         w.mul_(2)
-        engine.testing.assert_close(F.conv2d(x, w, padding=1), first * 2)
+        # by another way, perhaps: generated code comes when it is worth it
+        engine.testing.assert_close(F.conv2d(x, w, padding=1), first * 2, rtol=1e-4, atol=1e-3)
         w.zero_()
         assert not bool(F.conv2d(x, w, padding=1).any())
 
