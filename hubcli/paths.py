@@ -232,9 +232,12 @@ def disk_size(path: Path) -> int:
 
 
 def json_files(folder: Path) -> list[Path]:
-    """The `*.json` files of a folder and of those in it, sorted, without what another process removes meanwhile."""
+    """What is named `*.json` in a folder and in those in it, sorted, without what another process removes meanwhile.
+
+    A folder of such a name is among them: whoever reads it says that it is none of ours.
+    """
     walked = os.walk(folder)  # which passes over folders that have gone; Path.rglob raises
-    return sorted(Path(at, name) for at, _, names in walked for name in names if name.endswith(".json"))
+    return sorted(Path(at, name) for at, inner, names in walked for name in (*inner, *names) if name.endswith(".json"))
 
 
 def sync(folder: Path) -> None:

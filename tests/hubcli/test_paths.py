@@ -136,4 +136,6 @@ def test_files_of_a_folder_that_is_removed_meanwhile(tmp_path: Path, monkeypatch
     ]  # fmt: skip
     monkeypatch.setattr(os, "scandir", removing)
     assert [p.name for p in paths.json_files(tmp_path)] == ["one.json", "three.json"]
+    (tmp_path / "folder.json").mkdir()  # is reported by whoever reads it
+    assert [p.name for p in paths.json_files(tmp_path)] == ["one.json", "three.json", "folder.json"]
     assert paths.json_files(tmp_path / "nothing") == []
