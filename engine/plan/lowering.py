@@ -216,6 +216,8 @@ class _Lowering:
                 last[number] = i
                 self.readers[number] += 1
         steps = programs.Programs(self, _Step)
+        held = steps.held(entries)
+        ends = {n: max(at, held.get(n, at)) for n, at in last.items()}  # after which memory is free again
         shared = self.shown | self.escaping
         found = {} if self.narrowing else {p.start: p for p in parts.pieces(entries, self.graph.shape, shared)}
         until = 0
@@ -228,9 +230,10 @@ class _Lowering:
             elif isinstance(entry, Call):
                 steps.put(entry, _generic(entry))
             else:
-                step = self._lowered(entry, {n for n in entry.reads if last[n] == i})
+                dying = {n for n in entry.reads if last[n] == i and held.get(n) != i}
+                step = self._lowered(entry, dying)
                 steps.put(None, step, entry, self.buffers.get(entry.out))
-            for number, at in last.items():
+            for number, at in ends.items():
                 if at == i and number in self.block_of:
                     self.give_back(number)
         steps.finish()

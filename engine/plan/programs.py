@@ -7,7 +7,7 @@ step there is for its values, the whole for its time.  Note [Generated kernels o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ __all__ = ["Programs"]
 _FEWEST = 2  # layers worth a program
 _LEAST = 1 << 20  # multiplications of all of them
 _LARGEST = 1 << 28  # multiplications of a layer, above which threads lose nothing by coming anew
+_HEAVY = 1 << 22  # elements of a weight, from which on to read them takes longer than all that a program saves
+_HELD = 1 << 24  # of the weights of a run, which are packed in two ways while it is tried
 _PLANAR = 4  # channels up to which a picture in torch's order is read as it is
 _GAIN = 0.95  # the time of layers that are joined, of that of the same layers apart
 
@@ -48,11 +50,39 @@ class Programs:
     def put(self, call: Any, step: Any, entry: Fused | None = None, place: np.ndarray | None = None) -> None:
         """The next step; entry: the layer that it is, whose result goes to `place` or is made anew in each call."""
         layer = self._layer(entry, place, step) if entry is not None and self._on else None
-        if layer is None or {other.entry.out for other in self._run} & {*layer.late}:
+        if layer is None or {other.entry.out for other in self._run} & {*layer.late} or self._heavy(layer):
             self.finish()
         if layer is not None:
             self._run.append(layer)
         self.made.append((call, step))
+
+    def held(self, entries: Sequence[Any]) -> dict[int, int]:
+        """The pictures that layers read which may be joined, and of each the entry until which its memory stays.
+
+        What is joined writes its result while bands of the picture are still read.
+        """
+        found: dict[int, int] = {}
+        if not self._on:
+            return found
+        for i, each in enumerate(entries[:-1]):
+            if self._kind(each) != "depthwise" or self._kind(entries[i + 1]) != "product":
+                continue
+            before = entries[i - 1] if i and self._kind(entries[i - 1]) == "product" else None
+            first = before if before is not None and before.out == each.reads[0] else each
+            found[first.reads[0]] = i + 1
+        return found
+
+    def _kind(self, entry: Any) -> str:
+        """What a convolution of a program is to layers that are joined."""
+        if not isinstance(entry, Fused) or entry.call.op.name != "convolution":
+            return ""
+        given, graph = entry.call.bound(), self.lowering.graph
+        groups, weight = given["groups"], graph.shape(given["weight"].index)
+        if len(weight) != 4 or given["transposed"] or _work(graph, entry) > _LARGEST:
+            return ""
+        if groups > 1:
+            return "depthwise" if groups == weight[0] == graph.shape(entry.reads[0])[1] else ""
+        return "product" if weight[2:] == (1, 1) else ""
 
     def finish(self) -> None:
         """The run is over."""
@@ -66,6 +96,12 @@ class Programs:
         step = self._program(run, trial.joined())
         if processor.always() or trial.faster(step.run):
             self.made[-len(run) :] = [(None, step)]
+            for layer in run:
+                self.lowering.chosen.pop(layer.entry.out, None)  # the weight as oneDNN has it
+
+    def _heavy(self, layer: _Layer) -> bool:
+        """Whether the run would hold too much with another layer."""
+        return sum(_weight(self.lowering.graph, each.entry) for each in (*self._run, layer)) > _HELD
 
     def _layer(self, entry: Fused, place: np.ndarray | None, step: Any) -> _Layer | None:
         from engine.ops.generated import stages, winograd
@@ -75,7 +111,7 @@ class Programs:
         number, image = entry.reads[0], entry.image
         size, result = graph.shape(number), graph.shape(entry.out)
         pool = entry.call.op.name not in LAYERS
-        if _work(graph, entry) > _LARGEST:
+        if _work(graph, entry) > _LARGEST or _weight(graph, entry) > _HEAVY:
             return None
 
         def operand(number: int, planar: bool = False) -> Any:
@@ -164,6 +200,11 @@ def _work(graph: Any, entry: Fused) -> int:
     return math.prod(graph.shape(entry.out)) * math.prod(weight[1:])
 
 
+def _weight(graph: Any, entry: Fused) -> int:
+    """Elements of a layer's weight."""
+    return math.prod(graph.shape(entry.call.bound()["weight"].index)) if entry.call.op.name in LAYERS else 0
+
+
 class _Trial:
     """A run of layers as a program against the steps there are, with numbers drawn for what they read."""
 
@@ -212,10 +253,28 @@ class _Trial:
                 made = stages.joined(*([None] * (1 - before)), *given)
                 if made is None:
                     continue
-                if processor.always() or not launch.slower(_compiled([made]), _compiled(given), _GAIN):
+                apart, together = _compiled(given), _compiled([made])
+                if not self._same(parts, apart, together):
+                    return [layer.code for layer in self.run]
+                if processor.always() or not launch.slower(together, apart, _GAIN):
                     codes[of] = [made, *[None] * (1 + before)]
                     break
         return [code for code in codes if code is not None]
+
+    def _same(self, parts: list[_Layer], apart: Callable[[], None], together: Callable[[], None]) -> bool:
+        """Whether layers that are joined have the values of the same layers apart; a warning says where not."""
+        from engine.ops.generated import launch
+
+        buffers, out = self.lowering.buffers, parts[-1].entry.out
+        reads = {n: buffers[n] for n in (parts[0].entry.reads[0], *parts[-1].entry.others)}
+        drawn = {n: self.random.standard_normal(array.shape, np.float32) for n, array in reads.items()}
+        found = []
+        for run in (apart, together):
+            for number, array in reads.items():
+                array[...] = drawn[number]
+            run()
+            found.append(np.array(buffers[out]))
+        return launch.proven("layers that are joined in plans", [], launch.difference(*found))
 
     def _only(self, layer: _Layer, after: _Layer) -> bool:
         """Whether the next layer alone reads the result of one, in memory of the plan."""

@@ -1003,6 +1003,74 @@ def test_weights_that_hooks_make_of_parameters_are_made_once(normed: Any) -> Non
         engine.testing.assert_close(compiled(x), module(x))
 
 
+# --- layers that are joined
+
+
+def blocks(width: int) -> nn.Module:
+    """Inverted residuals as MobileNetV2 has them: with a sum, without, of stride 2, without what widens."""
+
+    class Inverted(nn.Module):
+        def __init__(self, inside: int, outside: int, step: int, expand: int) -> None:
+            super().__init__()
+            wide = inside * expand
+            first = [nn.Conv2d(inside, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6()] if expand > 1 else []
+            self.conv = nn.Sequential(
+                *first, nn.Conv2d(wide, wide, 3, step, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
+                nn.Conv2d(wide, outside, 1, bias=False), nn.BatchNorm2d(outside),
+            )  # fmt: skip
+            self.sum = step == 1 and inside == outside
+
+        def forward(self, x: Any) -> Any:
+            return x + self.conv(x) if self.sum else self.conv(x)
+
+    steps = [(1, 1), (1, 3), (1, 3), (2, 3), (1, 3), (1, 3)]
+    layers = [Inverted(width, width, step, expand) for step, expand in steps]
+    return settled(nn.Sequential(nn.Conv2d(3, width, 3, 1, 1), *layers))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("band", [1, 1 << 17])
+def test_joined_layers_leave_what_others_read(batch: int, band: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.ops.generated import stages
+
+    monkeypatch.setattr(stages, "_BAND", band)
+    made, join = [], stages.joined
+    monkeypatch.setattr(stages, "joined", lambda *layers: (made.append(join(*layers)), made[-1])[1])
+    planned(blocks(16), engine.randn(batch, 3, 20, 20))
+    if programs._LEAST == 0:  # whatever takes longer
+        assert sum(one is not None for one in made) >= 5
+
+
+def test_layers_that_are_joined_wrongly_are_found(monkeypatch: pytest.MonkeyPatch, kernels: str) -> None:
+    from engine.ops.generated import stages
+
+    if not processor.available() or kernels == "numpy":
+        return
+    monkeypatch.setattr(programs, "_LEAST", 0)
+    join = stages.joined
+
+    def wrong(before: Any, each: Any, after: Any) -> Any:
+        after.given["high"] = stages._bits(0.125)
+        return join(before, each, after)
+
+    monkeypatch.setattr(stages, "joined", wrong)
+    with pytest.warns(RuntimeWarning, match="layers that are joined in plans is switched off"):
+        planned(blocks(16), engine.randn(1, 3, 20, 20))
+
+
+def test_weights_packed_in_two_ways_while_a_plan_is_made_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    def runs(width: int) -> list[int]:
+        layers = [nn.Linear(width, width) for _ in range(6)]
+        compiled = planned(nn.Sequential(*layers).eval(), engine.randn(2, width))
+        return [name.count("linear") for name in compiled.plans[-1].names if name.startswith("program")]
+
+    whole = runs(32)
+    monkeypatch.setattr(programs, "_HELD", 3 * 32 * 32)
+    cut = runs(32)
+    monkeypatch.setattr(programs, "_HEAVY", 32 * 32 - 1)
+    assert (whole, cut, runs(32)) in [([6], [3, 3], []), ([], [], [])]  # without programs
+
+
 # --- batches in parts
 
 

@@ -302,7 +302,8 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
     """A depthwise convolution, the products after it and, if given, those before it, as one stage of bands of lines.
 
     What lies between them is a band in the cache of the thread that makes it, from rows of the layer before that
-    neighbouring bands make both.  None where a layer is another thing, or lies elsewhere in each call.
+    neighbouring bands make both.  None where a layer is another thing, or lies elsewhere in each call, or where the
+    result would go to memory of the picture: what a band writes there its neighbours still read.
     """
     parts = [layer for layer in (before, each, after) if layer is not None]
     products = [layer for layer in (before, after) if layer is not None]
@@ -313,6 +314,8 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
     first, middle, last = parts[0].given, each.given, after.given
     outer = first["picture"], last["result"], last["added"]
     if any(isinstance(place, Place) and place.array is None for place in outer):
+        return None
+    if np.may_share_memory(_array(first["picture"]), _array(last["result"])):
         return None
     height, width, channels, lines, columns = (middle[n] for n in ("height", "width", "channels", "rows", "columns"))
     count = last["total"] // (lines * columns)
@@ -362,5 +365,9 @@ def _few(made: Layer, layer: Layer, count: int, picture: int, result: int, added
     return layer.code, made.arguments(llvm_layers.DENSE, **{**layer.given, **changed}), 0, 1
 
 
+def _array(where: Any) -> Any:
+    return where.array if isinstance(where, Place) else where
+
+
 def _at(where: Any) -> int:
-    return address(where.array if isinstance(where, Place) else where)
+    return address(_array(where))

@@ -201,6 +201,10 @@ def test_what_is_not_joined() -> None:
     assert stages.joined(None, product(x, made[0]), product(made[0], made[1])) is None
     assert stages.joined(product(x, made[0]), each, product(made[1], made[2], (2, 2))) is None
     assert stages.joined(product(None, made[0]), each, product(made[1], made[2])) is None  # elsewhere in each call
+    # a band writes lines that its neighbours still read
+    assert stages.joined(product(x, made[0]), each, product(made[1], x)) is None
+    assert stages.joined(None, each, product(made[1], made[0])) is None
+    assert stages.joined(product(x, made[0]), each, product(made[1], made[0])) is not None  # of which nothing is there
 
 
 def test_limits_keep_nan() -> None:
