@@ -383,7 +383,10 @@ convert:
   %p.convert = getelementptr i64, ptr %table, i64 13
   %converter = load ptr, ptr %p.convert
   %value = call i64 %converter(ptr %obj, ptr %overflow)
-  %same = icmp eq i64 %value, %want
+  %large = load i32, ptr %overflow
+  %whole = icmp eq i32 %large, 0
+  %equal = icmp eq i64 %value, %want
+  %same = and i1 %whole, %equal
   ret i1 %same
 differs:
   ret i1 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import platform
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -131,9 +132,9 @@ def _member() -> Any:
 
 @functools.cache
 def _sleep() -> int:
-    """The address of what lets other programs run."""
-    found = ctypes.CDLL(None)
-    return ctypes.cast(found.usleep, ctypes.c_void_p).value or 0
+    """The address of what lets other programs run; on Windows, of what takes no moment, but lets them."""
+    found = ctypes.WinDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).usleep  # type: ignore[attr-defined]
+    return ctypes.cast(found, ctypes.c_void_p).value or 0
 
 
 class Program:

@@ -7,11 +7,11 @@ of one picture, which ends in a product, takes 20.
 from __future__ import annotations
 
 import functools
+import os
+import threading
 from typing import Any
 
 import numpy as np
-
-from engine.backends.cpu import threads
 
 __all__ = ["dot"]
 
@@ -23,14 +23,45 @@ def dot(a: Any, b: Any) -> Any:
     """a.dot(b) of numpy's vectors and matrices, or of another library's."""
     if b.ndim != 2 or not _LEAST < a.size * b.shape[1] <= _SMALL or not isinstance(a, np.ndarray):
         return a.dot(b)
-    libraries = _blas()
-    try:
-        for library in libraries:
-            library.set_num_threads(1)
+    with _single:
         return a.dot(b)
-    finally:
-        for library in libraries:
-            library.set_num_threads(threads.get_num_threads())
+
+
+class _Single:
+    """BLAS has one thread, while any thread of Python's is within; then as many as before."""
+
+    def __init__(self) -> None:
+        self._changing, self._within = threading.Lock(), 0
+        self._before: list[int] = []
+
+    def __enter__(self) -> None:
+        with self._changing:
+            if not self._within:
+                self._before = [library.num_threads for library in _blas()]
+                for library in _blas():
+                    library.set_num_threads(1)
+            self._within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changing:
+            self._within -= 1
+            if not self._within:
+                self._restore()
+
+    def _restore(self) -> None:
+        for library, count in zip(_blas(), self._before):
+            library.set_num_threads(count)
+
+    def forked(self) -> None:
+        """In a child: threads that were within are not there to leave."""
+        self._changing, within, self._within = threading.Lock(), self._within, 0
+        if within:
+            self._restore()
+
+
+_single = _Single()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _single.forked())
 
 
 @functools.cache

@@ -449,3 +449,21 @@ def test_few_output_channels_are_not_left_to_slow_code() -> None:
     )
     first, second = python(code, ONEDNN_MAX_CPU_ISA="AVX2").splitlines()
     assert not first.startswith("brgconv:avx2") and second == "288.0"
+
+
+@needs_library
+def test_a_products_weight_that_has_no_packed_form_stays_where_it_lies() -> None:
+    code = """
+import numpy as np
+from engine.backends.onednn import primitives, prepared
+for rows, depth, outputs in [(4, 96, 512), (31, 96, 512), (32, 96, 512), (32, 96, 500), (127, 96, 500), (128, 96, 500)]:
+    rng = np.random.default_rng(rows)
+    x, w, bias = (rng.standard_normal(shape, np.float32) for shape in ((rows, depth), (outputs, depth), outputs))
+    out = np.empty((rows, outputs), np.float32)
+    run = prepared.product(x, w, bias, out, (("eltwise", 32, 0.0, 0.0),))
+    run(primitives.address(x), primitives.address(out))
+    np.testing.assert_allclose(out, (x.astype(float) @ w.T + bias).clip(0), atol=1e-4)
+    print(rows, outputs, np.shares_memory(run._primitive.extra["kept"][0], w))
+"""
+    lies = [line.split()[2] == "True" for line in python(code, ONEDNN_MAX_CPU_ISA="AVX2").splitlines()]
+    assert lies == [False, False, True, False, False, True]

@@ -89,6 +89,19 @@ def test_numbers_are_compared_by_their_bits_and_other_objects_by_identity() -> N
         assert f(*args) is NotImplemented, (place, other)
 
 
+@pytest.mark.parametrize("kept_for", [-1, (3, -1)])
+def test_an_int_that_is_no_64_bit_one_is_not_minus_one(kept_for: Any) -> None:
+    """To which the conversion sets what it cannot convert."""
+    kept = direct.Direct("minus", offered, 1 << 20)
+    (x,) = vectors(8)
+    add_launch(kept, (x, kept_for), lambda xp, a: a + a)
+    assert np.array_equal(kept.function(x, kept_for), x + x)
+    for other in (1 << 64, -(1 << 64), 1 << 200):
+        given = other if kept_for == -1 else (3, other)
+        assert kept.function(x, given) is NotImplemented
+        assert kept.function(x, kept_for) is not NotImplemented  # and no error is left behind
+
+
 def test_one_of_so_many_calls_without_a_launch_is_offered() -> None:
     kept = direct.Direct("offers", offered, 4)
     found = [kept.function("a") for _ in range(8)]
