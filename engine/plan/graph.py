@@ -47,13 +47,19 @@ class Graph:
 
     def constant(self, array: Any) -> Ref:
         """A new constant."""
+        number = self.value(array.shape, array.dtype, False)
+        self.constants[number] = self.values[number] = wrap(array)
+        return Ref(number)
+
+    def value(self, shape: tuple[int, ...], dtype: Any = _F32, derived: bool = True) -> int:
+        """A new value, which no call of the trace gave."""
         number = self.size
         self.size += 1
-        self.constants[number] = self.values[number] = wrap(array)
-        self.kinds[number] = array.shape, array.dtype
+        self.values[number] = None
+        self.kinds[number] = shape, dtype
         self.groups[number] = number
-        self.derived.append(False)
-        return Ref(number)
+        self.derived.append(derived)
+        return number
 
     def consumers(self) -> dict[int, list[int]]:
         """The positions of the calls that read each value, once a reading."""

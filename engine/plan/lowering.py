@@ -27,7 +27,7 @@ from engine.layouts import (
     lies_channels_last,
     to_channels_last,
 )
-from engine.plan import chains, parts, programs
+from engine.plan import attention, chains, parts, programs
 from engine.plan.graph import Graph, compute_constants, drop_unused, flatten_means, fold_norms, over_pixels
 from engine.plan.layers import LAYERS, MEANS, POOLS, Fused, activation, pooling
 from engine.plan.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
@@ -37,6 +37,7 @@ __all__ = ["InferencePlan", "lower"]
 
 _F32 = np.dtype("float32")
 _NARROW = {"bfloat16": np.dtype("uint16"), "int8": np.dtype("int8")}  # the arrays: of bfloat16 its bits
+_SCORES = -1  # stands for the scores of attention where values have numbers
 Environment = list[Any]
 
 
@@ -99,6 +100,8 @@ def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     drop_unused(graph)
     fold_norms(graph)
     flatten_means(graph)
+    if onednn_kernels() and not narrow:
+        attention.join_linears(graph)
     drop_unused(graph)
     if not graph.calls:
         raise Unsupported("it calls no op on its input")
@@ -191,7 +194,12 @@ class _Lowering:
 
     def steps(self) -> list[_Step]:
         order: list[tuple[int, Any]] = []
+        found_attention = {} if self.narrowing else attention.find(self.graph, lambda call: _generic(call).run)
+        for one in found_attention.values():
+            self.taken.update(one.positions)
         for i, call in enumerate(self.graph.calls):
+            if i in found_attention:
+                order.append((i, found_attention[i]))
             if i in self.taken:
                 continue
             fused = self._layer(i, call) if call.op.name in LAYERS else None
@@ -200,9 +208,14 @@ class _Lowering:
                 order.append((i, Fused(call, i)))
             else:
                 order.append((i, call) if fused is None else (fused.position, fused))
+        rows = {e.out for _, e in order if isinstance(e, Fused) and not e.makes_image}
+        for one in found_attention.values():
+            if not rows.issuperset(one.reads):  # a layer that is an op as it is
+                order.remove((one.position, one))
+                order += [(i, self.graph.calls[i]) for i in one.positions]
         order.sort(key=lambda entry: entry[0])
         entries = [entry for _, entry in order]
-        self.image = {e.out: e.makes_image for e in entries if isinstance(e, Fused)}
+        self.image = {e.out: e.makes_image for e in entries if not isinstance(e, Call)}
         for entry in entries:  # what is read otherwise than it lies goes through the environment
             for number in entry.refs if isinstance(entry, Call) else entry.reads:
                 if isinstance(entry, Call) or self.image.get(number, entry.image) != entry.image:
@@ -229,6 +242,8 @@ class _Lowering:
                 pass
             elif isinstance(entry, Call):
                 steps.put(entry, _generic(entry))
+            elif isinstance(entry, attention.Attention):
+                steps.put(None, self._attention(entry))
             else:
                 dying = {n for n in entry.reads if last[n] == i and held.get(n) != i}
                 step = self._lowered(entry, dying)
@@ -389,6 +404,22 @@ class _Lowering:
                 place = self._buffer(number, entry.makes_image, rows)
             self.buffers[number] = place
         return place
+
+    def _attention(self, entry: attention.Attention) -> _Step:
+        place = self.allot(entry, set())
+        made = {n: self.buffers[n] for n in entry.reads}
+        room = self._block(_SCORES, 4 * math.prod(attention.scores(entry))).view(_F32)
+        compute = attention.compute(entry, made, place, room, lambda call: _generic(call).run)
+        self.give_back(_SCORES)
+        if compute is None:
+            raise Unsupported("oneDNN has no kernels for attention as its operands lie")
+        finish = self.finish(entry, place)
+
+        def step(environment: Environment) -> None:
+            compute()
+            finish(environment)
+
+        return _Step("attention", step, entry.reads, [entry.out])
 
     def _piece(self, piece: parts.Piece, entries: list[Any], last: dict[int, int]) -> _Step:
         name, run = parts.step(self, piece, entries, last)

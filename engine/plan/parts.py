@@ -19,6 +19,7 @@ import numpy as np
 
 from engine.backends.cpu.threads import get_num_threads
 from engine.plan.layers import POOLS, Fused, pooling
+from engine.plan.tracing import Call
 
 __all__ = ["Piece", "pieces", "step"]
 
@@ -41,7 +42,7 @@ def pieces(entries: Sequence[Any], shape_of: Shape, shared: set[int]) -> list[Pi
     """What of a plan is worth running in parts.  shared: values that must lie in memory whole."""
     last: dict[int, int] = {}
     for i, entry in enumerate(entries):
-        for number in entry.reads if isinstance(entry, Fused) else entry.refs:
+        for number in entry.refs if isinstance(entry, Call) else entry.reads:
             last[number] = i
     found: list[Piece] = []
     start = 0

@@ -1071,6 +1071,133 @@ def test_weights_packed_in_two_ways_while_a_plan_is_made_are_few(monkeypatch: py
     assert (whole, cut, runs(32)) in [([6], [3, 3], []), ([], [], [])]  # without programs
 
 
+# --- attention
+
+
+class Heads(nn.Module):
+    """Attention of heads as models write it; `form` says how query, key and value come about."""
+
+    def __init__(self, form: str, width: int = 24, heads: int = 3, bias: Any = (True, True, True)) -> None:
+        super().__init__()
+        self.form, self.heads = form, heads
+        self.query, self.key, self.value = (nn.Linear(width, width, bias=b) for b in bias)
+        self.all, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        for layer in self.children():
+            layer.weight.data.mul_(3)
+
+    def split(self, x: Any) -> Any:
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def forward(self, x: Any, other: Any = None, mask: Any = None, causal: bool = False) -> Any:
+        batch, length, width = x.shape
+        source = x if other is None else other
+        if self.form == "apart":
+            q, k, v = (
+                self.split(layer(y)) for layer, y in zip((self.query, self.key, self.value), (x, source, source))
+            )
+        elif self.form == "unbind":
+            q, k, v = self.all(x).reshape(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        elif self.form == "chunk":
+            q, k, v = map(self.split, self.all(x).chunk(3, dim=-1))
+        else:
+            q, k, v = map(self.split, self.all(x).split(width, dim=2))
+        found = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+        return x + self.out(found.transpose(1, 2).reshape(batch, length, width))
+
+
+def attends(compiled: OptimizedModule) -> bool:
+    """Whether a plan has attention with what is around it as one step."""
+    return "attention" in names(compiled) and not {"view", "transpose", "split"} & {*names(compiled)}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("form", ["apart", "unbind", "chunk", "split"])
+def test_attention_is_a_step_with_its_views(form: str, batch: int, kernels: str) -> None:
+    module = nn.Sequential(Heads(form), nn.LayerNorm(24), Heads(form)).eval()
+    compiled = planned(module, engine.randn(batch, 7, 24))
+    if kernels == "onednn":
+        assert attends(compiled)
+        assert names(compiled).count("linear") == 2  # of query, key and value together
+
+
+@pytest.mark.parametrize("bias", [(True, False, True), (False, False, False)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_layers_of_one_input_become_one_where_attention_reads_them(bias: Any, batch: int, kernels: str) -> None:
+    module = Heads("apart", bias=bias).eval()
+    compiled = planned(module, engine.randn(batch, 5, 24), engine.randn(batch, 9, 24))
+    if kernels == "onednn":
+        assert attends(compiled) and names(compiled).count("linear") == 2
+
+
+@pytest.mark.parametrize("near", [1, 1 << 18])
+@pytest.mark.parametrize("shape", [(5, 5), (1, 1, 5, 5), (4, 1, 5, 5), (4, 3, 1, 5)])
+def test_masks_that_the_module_has_are_a_part_of_the_step(
+    shape: tuple[int, ...], near: int, monkeypatch: pytest.MonkeyPatch, kernels: str
+) -> None:
+    from engine.plan import attention
+
+    monkeypatch.setattr(attention, "_NEAR", near)
+    mask = engine.randn(*shape)
+    mask[..., 2] = -float("inf")
+    compiled = planned(
+        Net(lambda self, x: self.heads(x, None, mask), heads=Heads("apart")).eval(), engine.randn(4, 5, 24)
+    )
+    assert kernels == "numpy" or attends(compiled)
+    boolean = engine.ones(5, 5, dtype=engine.bool).tril()
+    compiled = planned(
+        Net(lambda self, x: self.heads(x, None, boolean), heads=Heads("split")).eval(), engine.randn(4, 5, 24)
+    )
+    assert kernels == "numpy" or attends(compiled)
+    compiled = planned(
+        Net(lambda self, x: self.heads(x, causal=True), heads=Heads("unbind")).eval(), engine.randn(4, 5, 24)
+    )
+    assert kernels == "numpy" or attends(compiled)
+
+
+def test_attention_that_others_look_into_stays_an_op() -> None:
+    x, heads = engine.randn(2, 5, 24), Heads("apart")
+
+    def told(self: Any, x: Any) -> Any:  # the value is a result, too
+        v = self.heads.split(self.heads.value(x))
+        found = F.scaled_dot_product_attention(self.heads.split(self.heads.query(x)), self.heads.split(x), v)
+        return found.transpose(1, 2).reshape(x.shape), v
+
+    def masked(self: Any, x: Any, mask: Any) -> Any:
+        return self.heads(x, None, mask)
+
+    def blind(self: Any, x: Any) -> Any:  # a row that sees nothing
+        mask = engine.zeros(5, 5)
+        mask[2] = -float("inf")
+        return self.heads(x, None, mask)
+
+    def changed(self: Any, x: Any) -> Any:  # layers of one tensor, written to between them
+        x = x * 1
+        q = self.heads.split(self.heads.query(x))
+        x.view(-1).add_(1)
+        k, v = (self.heads.split(layer(x)) for layer in (self.heads.key, self.heads.value))
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape) + 1
+
+    def viewed(self: Any, x: Any) -> Any:  # the result is looked at in another form
+        found = self.heads.out(x) + 1
+        q, k, v = (self.heads.split(layer(x)) for layer in (self.heads.query, self.heads.key, self.heads.value))
+        rows = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        return found + rows, rows.flatten(1)
+
+    for forward, more in ((told, ()), (blind, ()), (changed, ()), (viewed, ()), (masked, (engine.randn(2, 1, 5, 5),))):
+        planned(Net(forward, heads=heads).eval(), x, *more)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_plans_of_attention_modules(batch_first: bool) -> None:
+    for module in (
+        nn.TransformerEncoderLayer(24, 3, 48, batch_first=batch_first, activation="gelu"),
+        nn.TransformerEncoderLayer(24, 3, 48, batch_first=batch_first, norm_first=True),
+    ):
+        planned(module.eval(), engine.randn(4, 6, 24))
+    decoder = nn.TransformerDecoderLayer(24, 3, 48, batch_first=batch_first).eval()
+    planned(decoder, engine.randn(4, 6, 24), engine.randn(4, 6, 24))
+
+
 # --- batches in parts
 
 

@@ -398,6 +398,11 @@ def pooling_backward(
 _LONG = 8192  # elements a lane: of what oneDNN sums one after another, more have lost 2e-5 of the sum
 
 
+def long_row(length: int) -> bool:
+    """Whether softmax of a row loses too much of its sum."""
+    return length > _LONG * _lanes()
+
+
 @functools.cache
 def _lanes() -> int:
     """How many sums of a row softmax keeps side by side."""
@@ -407,7 +412,7 @@ def _lanes() -> int:
 
 def softmax(x: np.ndarray, out: np.ndarray, dim: int, log: bool) -> bool:
     """out = softmax (or its logarithm) of x along `dim`."""
-    long = x.shape[dim] > _LONG * _lanes()
+    long = long_row(x.shape[dim])
     if long and (log or dim != x.ndim - 1):
         return False
     key = ("softmax", x.shape, x.strides, out.strides, dim, log)

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.backends.cpu.keeping import aligned
 from engine.backends.onednn import _abi
+from engine.backends.onednn.arrays import long_row
 from engine.backends.onednn.convolution import _Geometry, _weight_view, refuse_few, work
 from engine.backends.onednn.primitives import (
     Desc,
@@ -170,6 +171,67 @@ def product(
         return _run(plan, left, target, w, array_desc(w), row, chain, numbers)
     except Unsupported:
         return None
+
+
+def attention(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, out: np.ndarray, scores: np.ndarray,
+    mask: np.ndarray | None, scale: float,
+) -> Callable[[], None] | None:  # fmt: skip
+    """out (N, *, L, Ev) = softmax(query (N, *, L, E) @ key (N, *, S, E).T * scale + mask) @ value (N, *, S, Ev).
+
+    scores (n, *, L, S) is scratch: n images go together, of which N are a multiple.  All have the strides they have;
+    mask broadcasts to (N, *, L, S).  Whoever calls it has called `ready` in this thread.
+    """
+    if not ready() or long_row(scores.shape[-1]):
+        return None
+    rows, count = len(scores), len(query)
+    turned = key.swapaxes(-2, -1)
+    if mask is not None:
+        mask = np.ascontiguousarray(mask).reshape((1,) * (scores.ndim - mask.ndim) + mask.shape)
+    part = lambda a, n: a[n : n + rows] if len(a) == count else a
+    post: tuple = (("eltwise", _abi.LINEAR, scale, 0.0),)
+    inner = array_desc(scores)
+    added = mask is not None
+    try:
+        try:
+            more = (("binary", _abi.BINARY_ADD, array_desc(part(mask, 0))),) if added else ()
+            first = _multiplying(part(query, 0), part(turned, 0), scores, post + more)
+        except Unsupported:  # of the dims that the mask broadcasts
+            added = False
+            first = _multiplying(part(query, 0), part(turned, 0), scores, post)
+        plan = PrimitiveDesc(
+            "softmax_forward", _abi.INFERENCE, _abi.SOFTMAX, inner, inner, scores.ndim - 1, attributes()
+        )  # fmt: skip
+        middle = Primitive(plan, {_abi.SRC: inner, _abi.DST: inner})
+        last = _multiplying(scores, part(value, 0), part(out, 0), ())
+    except Unsupported:
+        return None
+    room = address(scores)
+    calls: list[tuple[Callable[..., Any], tuple]] = []
+    for n in range(0, count, rows):
+        q, k, v, y = (address(part(a, n)) for a in (query, turned, value, out))
+        calls.append((first, (q, k, room, address(part(mask, n))) if added else (q, k, room)))
+        if mask is not None and not added:
+            calls.append((np.add, (scores, part(mask, n), scores)))
+        calls += [(middle, (room, room)), (last, (room, v, y))]
+    if len(calls) == 3:
+        for primitive, pointers in ((first, calls[0][1]), (middle, calls[1][1]), (last, calls[2][1])):
+            primitive.place(pointers)
+        calls = [(one.again, ()) for one in (first, middle, last)]
+    first.extra["kept"] = query, key, value, out, scores, mask
+
+    def run() -> None:
+        for each, given in calls:
+            each(*given)
+
+    return run
+
+
+def _multiplying(a: np.ndarray, b: np.ndarray, out: np.ndarray, post: Sequence[tuple]) -> Primitive:
+    x, w, y = map(array_desc, (a, b, out))
+    plan = PrimitiveDesc("matmul", x, w, null(), y, attributes(post), work=out.size * a.shape[-1] / 32)
+    more = {_abi.POST_OP * (i + 1) | _abi.SRC_1: p[2] for i, p in enumerate(post) if p[0] == "binary"}
+    return Primitive(plan, {_abi.SRC: x, _abi.WEIGHTS: w, _abi.DST: y, **more})
 
 
 Scales = tuple[float, float | None]  # what a number of int8 stands for in x, and in out if that is int8
