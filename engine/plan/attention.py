@@ -3,7 +3,7 @@
 Op by op a layer of BERT at batch 1 has three products of one input, six views, and a call whose kernels ask anew each
 time where everything lies.  Here the products are one, views are made once, when the memory of the plan is known, and
 what is left are two products and a softmax at fixed addresses.  A batch goes through them a few images at a time, so
-that scores stay in cache.
+that scores stay in cache.  Products and softmax that a model calls by itself are the same (`gather`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,32 @@ from engine.plan.graph import Graph
 from engine.plan.tracing import Call, Ref
 from engine.tensor import raw_array, wrap
 
-__all__ = ["Attention", "compute", "find", "join_linears", "scores"]
+__all__ = ["Attention", "compute", "find", "gather", "join_linears", "scores", "standing_for"]
 
 _NEAR = 1 << 18  # scores of the images that go together, 1 MB
+_COPIES = frozenset(["clone", "reshape_copy"])  # of a result which lies as they would have it they are that result
 
 
 class Attention:
-    """A call of `attention` and the views before and after it; `reads` linear layers' results, `out` lies as rows."""
+    """A call of `attention` and the views before and after it.  It reads the results of linear layers, `layers`, and
+    `mask`, an array, or the number of a value, or None; `out` lies as rows."""
 
     image = makes_image = False
     others = ()
 
-    def __init__(self, graph: Graph, position: int, before: Sequence[int], after: Sequence[int], reads: list[int]):
+    def __init__(self, graph: Graph, position: int, before: Sequence[int], after: Sequence[int], layers: list[int]):
         calls = graph.calls
-        self.graph, self.position, self.call, self.reads = graph, position, calls[position], reads
+        self.graph, self.position, self.call, self.layers = graph, position, calls[position], layers
         self.before, self.after = [calls[i] for i in before], [calls[i] for i in after]
         self.positions = [*before, position, *after]
         self.out = self.after[-1].outputs[0]
         given = self.call.bound()
         self.operands = [given[name].index for name in ("query", "key", "value")]
-        self.scale, self.mask = float(given["scale"]), graph.array(given["mask"])
+        self.scale, mask = float(given["scale"]), given["mask"]
+        self.mask = graph.array(mask) if mask is None or graph.array(mask) is not None else mask.index
+        self.late = [self.mask] if isinstance(self.mask, int) else []
+        self.reads = layers + self.late
+        self.blind = not isinstance(self.call, _Gathered)  # rows that see nothing are zeros
 
     def arrays(self, made: dict[int, np.ndarray], run: Callable[[Call], Any]) -> list[np.ndarray] | None:
         """Query, key and value as views of the results that are read; None if one is a copy.
@@ -72,7 +78,11 @@ class Attention:
         for number, array in made.items():
             values[number] = wrap(array)
         for call in calls:
-            run(call)(values)
+            if call.op.name in _COPIES:
+                out = call.outputs[0]
+                values[out] = wrap(raw_array(values[call.refs[0]]).reshape(self.graph.shape(out)))
+            else:
+                run(call)(values)
         return values
 
     def images(self) -> int:
@@ -110,8 +120,107 @@ def _region(graph: Graph, position: int, consumers: dict[int, list[int]]) -> tup
     return sorted(views), sorted(layers)
 
 
+class _Gathered(Call):
+    """Attention that stands for products and a softmax, `calls`."""
+
+    __slots__ = ("calls",)
+    calls: list[Call]
+
+
+def gather(graph: Graph) -> None:
+    """Make `softmax(query @ turned key * scale + mask) @ value`, where that can be a step of a plan, a call."""
+    for last in [c for c in graph.calls if c.op.name in ("batched", "bmm")]:
+        made = _gathered(graph, last)
+        if made is None:
+            continue
+        turned, call = made
+        before = graph.calls
+        at = before.index(last)
+        graph.calls = [c for c in before[:at] if c not in call.calls] + [turned, call] + before[at + 1 :]
+        if _found(graph, graph.calls.index(call), graph.consumers()) is None:
+            graph.calls = before
+
+
+def _gathered(graph: Graph, last: Call) -> tuple[Call, _Gathered] | None:
+    """(what turns the key, attention) instead of the calls of which the last is a product."""
+    consumers = graph.consumers()
+    makers = {out: call for call in graph.calls for out in call.outputs}
+    calls = [last]
+
+    def maker(value: Any) -> Call | None:
+        """What makes a value that nobody else reads."""
+        if not isinstance(value, Ref) or value.index in graph.outputs or len(consumers.get(value.index, ())) != 1:
+            return None
+        call = makers.get(value.index)
+        if call is not None:
+            calls.append(call)
+        return call
+
+    given = last.bound()
+    weights, value = given["input"], given["mat2" if last.op.name == "bmm" else "other"]
+    soft = maker(weights)
+    if soft is None or soft.op.name != "softmax" or not isinstance(value, Ref):
+        return None
+    given = soft.bound()
+    shape = graph.shape(soft.outputs[0])
+    if given["dim"] not in (-1, len(shape) - 1) or given.get("dtype") is not None:
+        return None
+    mask, scale, inner = None, 1.0, maker(given["input"])
+    if inner is not None and inner.op.name == "add":
+        given = inner.bound()
+        sides = [given["input"], given["other"]]
+        if given["alpha"] != 1 or not all(isinstance(side, Ref) for side in sides):
+            return None
+        of_scores = [graph.shape(s.index) == shape and _of_scores(makers.get(s.index)) for s in sides]
+        if not any(of_scores) or (inner.inplace and not of_scores[0]):
+            return None
+        mask = sides[of_scores[0]]
+        if not graph.single(mask.index) or _written(graph, mask.index, inner, last):
+            return None
+        inner = maker(sides[not of_scores[0]])
+    while inner is not None and inner.op.name in ("mul", "true_div"):
+        given = inner.bound()
+        by = given["other"]
+        if not isinstance(by, int | float) or isinstance(by, bool) or not by:
+            return None
+        scale = scale * by if inner.op.name == "mul" else scale / by
+        inner = maker(given["input"])
+    if inner is None or inner.op.name not in ("batched", "bmm"):
+        return None
+    given = inner.bound()
+    query, key = given["input"], given["mat2" if inner.op.name == "bmm" else "other"]
+    if not isinstance(query, Ref) or not isinstance(key, Ref):
+        return None
+    sizes = [graph.shape(v.index) for v in (query, key, value)]
+    if len({size[:-2] for size in sizes}) > 1 or not all(graph.single(v.index) for v in (query, key, value)):
+        return None
+    *lead, depth, length = sizes[1]
+    turned = graph.value((*lead, length, depth))
+    function = OPS["attention"].function
+    call = _Gathered(
+        function, (query, Ref(turned), value, mask, None, scale), {}, [last.outputs[0], soft.outputs[0]], False
+    )
+    call.calls = [c for c in graph.calls if c in calls]
+    return Call(OPS["transpose"].function, (key, -2, -1), {}, [turned], False), call
+
+
+def _written(graph: Graph, number: int, first: Call, last: Call) -> bool:
+    """Whether anything writes to the memory of a value from one call to another."""
+    calls = graph.calls[graph.calls.index(first) : graph.calls.index(last)]
+    return any(c.inplace and graph.groups[c.refs[0]] == graph.groups[number] for c in calls)
+
+
+def _of_scores(call: Call | None) -> bool:
+    return call is not None and call.op.name in ("batched", "bmm", "mul", "true_div")
+
+
 def find(graph: Graph, run: Callable[[Call], Any]) -> dict[int, Attention]:
-    """What of a graph is such attention, by the position of its call."""
+    """What of a graph is such attention, by the position of its call.  What was gathered in vain is as it was."""
+    for call in [c for c in graph.calls if isinstance(c, _Gathered)]:
+        made = _found(graph, graph.calls.index(call), graph.consumers())
+        if made is None or _example(made, run) is None:
+            at = graph.calls.index(call)
+            graph.calls[at : at + 1] = standing_for(call)
     consumers = graph.consumers()
     found: dict[int, Attention] = {}
     for position, call in enumerate(graph.calls):
@@ -123,14 +232,16 @@ def find(graph: Graph, run: Callable[[Call], Any]) -> dict[int, Attention]:
     return found
 
 
+def standing_for(call: Call) -> list[Call]:
+    """The calls that one stands for."""
+    return call.calls if isinstance(call, _Gathered) else [call]
+
+
 def _found(graph: Graph, position: int, consumers: dict[int, list[int]]) -> Attention | None:
     call = graph.calls[position]
     given = call.bound()
-    mask = graph.array(given["mask"])
-    if given["noise"] is not None or (given["mask"] is not None and mask is None) or call.outputs[1] in graph.outputs:
+    if given["noise"] is not None or call.outputs[1] in graph.outputs or len(graph.shape(call.outputs[1])) < 3:
         return None
-    if mask is not None and (mask.dtype != np.float32 or (mask == -math.inf).all(axis=-1).any()):
-        return None  # rows with nothing to see
     region = _region(graph, position, consumers)
     if region is None or consumers.get(call.outputs[1]) or not all(graph.single(n) for n in call.refs):
         return None
@@ -138,7 +249,8 @@ def _found(graph: Graph, position: int, consumers: dict[int, list[int]]) -> Atte
     number = call.outputs[0]
     while number not in graph.outputs and len(uses := consumers.get(number, ())) == 1:
         user = graph.calls[uses[0]]
-        if not user.op.view or user.inplace or len(user.outputs) != 1:
+        copies = user.op.name in _COPIES and not _turns(user)
+        if not (user.op.view or copies) or user.inplace or len(user.outputs) != 1:
             break
         after.append(uses[0])
         number = user.outputs[0]
@@ -152,28 +264,34 @@ def _found(graph: Graph, position: int, consumers: dict[int, list[int]]) -> Atte
 def _example(entry: Attention, run: Callable[[Call], Any]) -> Any:
     """What computes it, for arrays as it will have them; None if nothing does."""
     graph = entry.graph
-    made = {n: np.empty(graph.shape(n), np.float32) for n in entry.reads}
+    made = {n: np.empty(graph.shape(n), np.float32) for n in entry.layers}
     return compute(entry, made, np.empty(graph.shape(entry.out), np.float32), None, run)
+
+
+def _turns(call: Call) -> bool:
+    """Whether a copy is to lie otherwise than in torch's order."""
+    return "channels_last" in str(call.bound().get("memory_format"))
 
 
 def compute(
     entry: Attention, made: dict[int, np.ndarray], out: np.ndarray, room: np.ndarray | None, run: Callable[[Call], Any]
-) -> Callable[[], None] | None:
-    """What computes `out` from the results of layers, at these addresses; None where oneDNN has no kernel for it.
+) -> Callable[[Any], None] | None:
+    """What computes `out` from the results of layers, at these addresses, given the mask, if that is none of the
+    module's; None where oneDNN has no kernel for it.
 
     room: for scores, as many as `scores` says, in float32; without it nothing is computed.
     """
     from engine.backends.onednn import prepared
 
     operands = entry.arrays(made, run)
-    if operands is None or min(a.ndim for a in operands) < 3:
+    if operands is None:
         return None
     result = entry.result(out, operands[0], run)
     if result is None:
         return None
     shape = scores(entry)
     weights = np.empty(shape, np.float32) if room is None else room[: math.prod(shape)].reshape(shape)
-    return prepared.attention(*operands, result, weights, entry.mask, entry.scale)
+    return prepared.attention(*operands, result, weights, entry.scale, entry.mask, entry.blind)
 
 
 def scores(entry: Attention) -> tuple[int, ...]:
@@ -207,9 +325,7 @@ def _join(graph: Graph, layers: list[Call]) -> None:
     if any(b is not None and (b.dtype != np.float32 or b.shape != w.shape[:1]) for b, w in zip(biases, weights)):
         return
     first, wide = layers[0], [len(w) for w in weights]
-    at, until = graph.calls.index(first), graph.calls.index(layers[-1])
-    memory = graph.groups[given[0]["input"].index]
-    if any(c.inplace and graph.groups[c.refs[0]] == memory for c in graph.calls[at:until]):
+    if _written(graph, given[0]["input"].index, first, layers[-1]):
         return  # not one input, then
     weight = graph.constant(np.concatenate(weights))
     bias = None
@@ -218,6 +334,7 @@ def _join(graph: Graph, layers: list[Call]) -> None:
         bias = graph.constant(np.concatenate(parts))
     whole = graph.value((*graph.shape(first.outputs[0])[:-1], sum(wide)))
     split = Call(OPS["split_with_sizes"].function, (Ref(whole), wide, -1), {}, [c.outputs[0] for c in layers], False)
+    at = graph.calls.index(first)
     graph.calls[at : at + 1] = [Call(first.function, (given[0]["input"], weight, bias), {}, [whole], False), split]
     for layer in layers[1:]:
         graph.calls.remove(layer)

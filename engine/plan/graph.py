@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from engine.dispatch import OPS
 from engine.plan.tracing import Ref, Trace, refs_in
 from engine.tensor import raw_array, wrap
 
-__all__ = ["Graph", "compute_constants", "drop_unused", "flatten_means", "fold_norms", "over_pixels"]
+__all__ = ["Graph", "as_linears", "compute_constants", "drop_unused", "flatten_means", "fold_norms", "over_pixels"]
 
 _F32 = np.dtype("float32")
 
@@ -158,6 +159,21 @@ def fold_norms(graph: Graph) -> None:
         graph.calls.remove(call)
         makers[call.outputs[0]] = maker
         consumers = graph.consumers()
+
+
+def as_linears(graph: Graph) -> None:
+    """Products with a constant matrix and a bias (`addmm`, as GPT-2 has them): linear layers."""
+    for call in graph.calls:
+        if call.op.name != "addmm":
+            continue
+        given = call.bound()
+        source, weight, bias = given["mat1"], graph.array(given["mat2"]), graph.array(given["input"])
+        if not isinstance(source, Ref) or weight is None or bias is None or (given["beta"], given["alpha"]) != (1, 1):
+            continue
+        if bias.shape == weight.shape[1:] and {weight.dtype, bias.dtype, graph.kinds[source.index][1]} == {_F32}:
+            call.function = OPS["linear"].function
+            call.args = source, graph.constant(np.ascontiguousarray(weight.T)), graph.constant(bias)
+            call.kwargs = {}
 
 
 def over_pixels(graph: Graph, call: Any) -> bool:

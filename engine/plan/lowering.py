@@ -28,7 +28,15 @@ from engine.layouts import (
     to_channels_last,
 )
 from engine.plan import attention, chains, parts, programs
-from engine.plan.graph import Graph, compute_constants, drop_unused, flatten_means, fold_norms, over_pixels
+from engine.plan.graph import (
+    Graph,
+    as_linears,
+    compute_constants,
+    drop_unused,
+    flatten_means,
+    fold_norms,
+    over_pixels,
+)
 from engine.plan.layers import LAYERS, MEANS, POOLS, Fused, activation, pooling
 from engine.plan.tracing import Call, Ref, Trace, Unsupported, mapped, refs_in
 from engine.tensor import Tensor, raw_array, rewrap, wrap
@@ -53,8 +61,9 @@ class InferencePlan:
     def __init__(self, graph: Graph, steps: list[_Step]) -> None:
         self.inputs, self.result = graph.inputs, graph.result
         self.template: Environment = [None] * graph.size
-        for number, tensor in graph.constants.items():
-            self.template[number] = tensor
+        read = {number for step in steps for number in step.reads} | graph.outputs
+        for number in read.intersection(graph.constants):  # weights are in steps, as these have packed them
+            self.template[number] = graph.constants[number]
         last: dict[int, int] = {}
         for i, step in enumerate(steps):
             for number in (*step.reads, *step.writes):
@@ -101,6 +110,8 @@ def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     fold_norms(graph)
     flatten_means(graph)
     if onednn_kernels() and not narrow:
+        as_linears(graph)
+        attention.gather(graph)
         attention.join_linears(graph)
     drop_unused(graph)
     if not graph.calls:
@@ -210,9 +221,11 @@ class _Lowering:
                 order.append((i, call) if fused is None else (fused.position, fused))
         rows = {e.out for _, e in order if isinstance(e, Fused) and not e.makes_image}
         for one in found_attention.values():
-            if not rows.issuperset(one.reads):  # a layer that is an op as it is
+            if rows.issuperset(one.layers):
+                self.shown.update(one.late)
+            else:  # a layer that is an op as it is
                 order.remove((one.position, one))
-                order += [(i, self.graph.calls[i]) for i in one.positions]
+                order += [(i, c) for i in one.positions for c in attention.standing_for(self.graph.calls[i])]
         order.sort(key=lambda entry: entry[0])
         entries = [entry for _, entry in order]
         self.image = {e.out: e.makes_image for e in entries if not isinstance(e, Call)}
@@ -407,16 +420,16 @@ class _Lowering:
 
     def _attention(self, entry: attention.Attention) -> _Step:
         place = self.allot(entry, set())
-        made = {n: self.buffers[n] for n in entry.reads}
+        made = {n: self.buffers[n] for n in entry.layers}
         room = self._block(_SCORES, 4 * math.prod(attention.scores(entry))).view(_F32)
         compute = attention.compute(entry, made, place, room, lambda call: _generic(call).run)
         self.give_back(_SCORES)
         if compute is None:
             raise Unsupported("oneDNN has no kernels for attention as its operands lie")
-        finish = self.finish(entry, place)
+        finish, late = self.finish(entry, place), entry.late[0] if entry.late else None
 
         def step(environment: Environment) -> None:
-            compute()
+            compute(None if late is None else in_torch_order(raw_array(environment[late])))
             finish(environment)
 
         return _Step("attention", step, entry.reads, [entry.out])

@@ -1154,6 +1154,103 @@ def test_masks_that_the_module_has_are_a_part_of_the_step(
     assert kernels == "numpy" or attends(compiled)
 
 
+@pytest.mark.parametrize("scaled", ["div", "mul", "neither", "twice"])
+@pytest.mark.parametrize("masked", ["", "before", "after", "in place", "of one picture"])
+@pytest.mark.parametrize("copied", ["contiguous", "reshape"])
+def test_products_and_a_softmax_are_attention(scaled: str, masked: str, copied: str, kernels: str) -> None:
+    """As models have it that are older than the function, with a mask that each call gives."""
+
+    def forward(self: Any, x: Any, mask: Any) -> Any:
+        heads = self.heads
+        q, k, v = (heads.split(layer(x)) for layer in (heads.query, heads.key, heads.value))
+        scores = q @ k.transpose(-1, -2)
+        if scaled != "neither":
+            scores = scores / 8**0.5 if scaled == "div" else scores * 0.3
+        if scaled == "twice":
+            scores = scores / 2
+        if masked == "before":
+            scores = mask + scores
+        elif masked == "in place":
+            scores += mask
+        elif masked:
+            scores = scores + (mask[:1] if masked == "of one picture" else mask)
+        rows = engine.matmul(F.dropout(F.softmax(scores, dim=-1), 0.1, self.training), v).permute(0, 2, 1, 3)
+        rows = rows.contiguous().view(x.shape) if copied == "contiguous" else rows.reshape(x.shape)
+        return heads.out(rows) + x
+
+    mask = engine.zeros(3, 1, 1, 5)
+    mask[1, ..., 3:] = -10000.0
+    compiled = planned(Net(forward, heads=Heads("apart")).eval(), engine.randn(3, 5, 24), mask)
+    assert kernels == "numpy" or (attends(compiled) and names(compiled).count("linear") == 1)
+    hidden = engine.zeros(3, 1, 1, 5)
+    hidden[2] = -float("inf")  # a row that sees nothing is nan, as it is without a plan
+    with engine.no_grad():
+        x = engine.randn(3, 5, 24)
+        engine.testing.assert_close(compiled(x, hidden), compiled._orig_mod(x, hidden), equal_nan=True)
+
+
+def test_products_and_a_softmax_that_are_no_attention() -> None:
+    heads = Heads("apart")
+
+    def wholly(form: str) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            q, k, v = (heads.split(layer(x)) for layer in (heads.query, heads.key, heads.value))
+            turned = k.transpose(-1, -2)
+            if form == "of other rows":
+                return heads.out((F.softmax(q @ turned, dim=-2) @ v).transpose(1, 2).reshape(x.shape))
+            weights = F.softmax(q @ turned * (q[:, :, :1, :1] if form == "tensor" else 0.4), dim=-1)
+            if form == "broadcast":
+                v = v[:, :1]
+            found = heads.out((weights @ v.expand(q.shape)).transpose(1, 2).reshape(x.shape))
+            return (found, weights) if form == "told" else found
+
+        return forward
+
+    for form in ("of other rows", "tensor", "broadcast", "told"):
+        planned(Net(wholly(form), heads=heads).eval(), engine.randn(2, 5, 24))
+
+    def written(self: Any, x: Any, mask: Any) -> Any:  # the mask changes after it was added
+        mask = mask * 1
+        q, k, v = (heads.split(layer(x)) for layer in (heads.query, heads.key, heads.value))
+        scores = q @ k.transpose(-1, -2) + mask
+        mask.add_(5 * x[:, None, :, :1])
+        return heads.out((F.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(x.shape)) + mask[:, 0, :, :1]
+
+    planned(Net(written, heads=heads).eval(), engine.randn(2, 5, 24), engine.randn(2, 1, 5, 5))
+
+
+def test_a_mask_that_hides_all_of_a_row_gives_zeros_in_later_calls_too(kernels: str) -> None:
+    heads = Heads("apart")
+    compiled = planned(Net(lambda self, x, mask: self.heads(x, None, mask), heads=heads).eval(), *given_masks(False))
+    assert kernels == "numpy" or attends(compiled)
+    with engine.no_grad():
+        for some in (True, False):
+            x, mask = given_masks(some)
+            engine.testing.assert_close(compiled(x, mask), compiled._orig_mod(x, mask))
+
+
+def given_masks(some: bool) -> tuple[Any, Any]:
+    mask = engine.randn(2, 1, 5, 5)
+    if some:
+        mask[1, 0, 2] = -float("inf")
+    return engine.randn(2, 5, 24), mask
+
+
+def test_a_product_with_a_bias_is_a_layer(kernels: str) -> None:
+    weight, bias = nn.Parameter(engine.randn(12, 20)), nn.Parameter(engine.randn(20))
+
+    def forward(self: Any, x: Any) -> Any:
+        return F.relu(engine.addmm(self.bias, x, self.weight))
+
+    module = Net(forward)
+    module.weight, module.bias = weight, bias
+    compiled = planned(module.eval(), engine.randn(9, 12))
+    assert kernels == "numpy" or names(compiled) == ["linear+eltwise"]
+    scaled = Net(lambda self, x: engine.addmm(self.bias, x, self.weight, beta=2, alpha=0.5))
+    scaled.weight, scaled.bias = weight, bias
+    planned(scaled.eval(), engine.randn(9, 12))
+
+
 def test_attention_that_others_look_into_stays_an_op() -> None:
     x, heads = engine.randn(2, 5, 24), Heads("apart")
 

@@ -174,31 +174,23 @@ def product(
 
 
 def attention(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, out: np.ndarray, scores: np.ndarray,
-    mask: np.ndarray | None, scale: float,
-) -> Callable[[], None] | None:  # fmt: skip
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, out: np.ndarray, scores: np.ndarray, scale: float,
+    mask: Any = None, blind: bool = False,
+) -> Callable[[Any], None] | None:  # fmt: skip
     """out (N, *, L, Ev) = softmax(query (N, *, L, E) @ key (N, *, S, E).T * scale + mask) @ value (N, *, S, Ev).
 
-    scores (n, *, L, S) is scratch: n images go together, of which N are a multiple.  All have the strides they have;
-    mask broadcasts to (N, *, L, S).  Whoever calls it has called `ready` in this thread.
+    scores (n, *, L, S) is scratch: n images go together, of which N are a multiple.  All have the strides they have.
+    mask: an array that broadcasts to (N, *, L, S); anything else but None says that each call is given one.
+    blind: rows of which the mask hides all are 0.  Whoever calls it has called `ready` in this thread.
     """
     if not ready() or long_row(scores.shape[-1]):
         return None
     rows, count = len(scores), len(query)
     turned = key.swapaxes(-2, -1)
-    if mask is not None:
-        mask = np.ascontiguousarray(mask).reshape((1,) * (scores.ndim - mask.ndim) + mask.shape)
-    part = lambda a, n: a[n : n + rows] if len(a) == count else a
-    post: tuple = (("eltwise", _abi.LINEAR, scale, 0.0),)
+    part = lambda a, n: a[n : n + rows] if a.ndim == scores.ndim and len(a) == count else a
     inner = array_desc(scores)
-    added = mask is not None
     try:
-        try:
-            more = (("binary", _abi.BINARY_ADD, array_desc(part(mask, 0))),) if added else ()
-            first = _multiplying(part(query, 0), part(turned, 0), scores, post + more)
-        except Unsupported:  # of the dims that the mask broadcasts
-            added = False
-            first = _multiplying(part(query, 0), part(turned, 0), scores, post)
+        first = _multiplying(part(query, 0), part(turned, 0), scores, (("eltwise", _abi.LINEAR, scale, 0.0),))
         plan = PrimitiveDesc(
             "softmax_forward", _abi.INFERENCE, _abi.SOFTMAX, inner, inner, scores.ndim - 1, attributes()
         )  # fmt: skip
@@ -207,22 +199,35 @@ def attention(
     except Unsupported:
         return None
     room = address(scores)
-    calls: list[tuple[Callable[..., Any], tuple]] = []
+    calls = []
     for n in range(0, count, rows):
         q, k, v, y = (address(part(a, n)) for a in (query, turned, value, out))
-        calls.append((first, (q, k, room, address(part(mask, n))) if added else (q, k, room)))
-        if mask is not None and not added:
-            calls.append((np.add, (scores, part(mask, n), scores)))
-        calls += [(middle, (room, room)), (last, (room, v, y))]
-    if len(calls) == 3:
-        for primitive, pointers in ((first, calls[0][1]), (middle, calls[1][1]), (last, calls[2][1])):
+        calls.append((n, (q, k, room), (room, room), (room, v, y)))
+    first.extra["kept"] = query, key, value, out, scores
+    held = mask if isinstance(mask, np.ndarray) else None
+    if mask is None and len(calls) == 1:
+        for primitive, pointers in zip((first, middle, last), calls[0][1:]):
             primitive.place(pointers)
-        calls = [(one.again, ()) for one in (first, middle, last)]
-    first.extra["kept"] = query, key, value, out, scores, mask
 
-    def run() -> None:
-        for each, given in calls:
-            each(*given)
+        def once(_: Any = None) -> None:
+            first.again()
+            middle.again()
+            last.again()
+
+        return once
+
+    def run(given: Any = None) -> None:
+        added = held if given is None else given
+        unseen = added == -np.inf if added is not None and blind else None
+        unseen = None if unseen is None or not (hidden := unseen.all(-1, keepdims=True)).any() else hidden
+        for n, to_scores, to_weights, to_out in calls:
+            first(*to_scores)
+            if added is not None:
+                np.add(scores, part(added, n), out=scores)
+            middle(*to_weights)
+            if unseen is not None:
+                np.copyto(scores, 0, where=part(unseen, n))
+            last(*to_out)
 
     return run
 
@@ -230,8 +235,7 @@ def attention(
 def _multiplying(a: np.ndarray, b: np.ndarray, out: np.ndarray, post: Sequence[tuple]) -> Primitive:
     x, w, y = map(array_desc, (a, b, out))
     plan = PrimitiveDesc("matmul", x, w, null(), y, attributes(post), work=out.size * a.shape[-1] / 32)
-    more = {_abi.POST_OP * (i + 1) | _abi.SRC_1: p[2] for i, p in enumerate(post) if p[0] == "binary"}
-    return Primitive(plan, {_abi.SRC: x, _abi.WEIGHTS: w, _abi.DST: y, **more})
+    return Primitive(plan, {_abi.SRC: x, _abi.WEIGHTS: w, _abi.DST: y})
 
 
 Scales = tuple[float, float | None]  # what a number of int8 stands for in x, and in out if that is int8
