@@ -385,13 +385,13 @@ def test_a_transposed_operand_with_rows_a_page_apart(wide: bool, monkeypatch: py
     plain = arrays._spread
     monkeypatch.setattr(arrays, "_spread", lambda a: spread.append(a.shape) or plain(a))
     draw = np.random.default_rng(4)
-    for n, k, m in ((1024, 96, 80), (2048, 64, 64), (1024, 96, 8), (1000, 96, 80)):
+    for n, k, m in ((1024, 96, 80), (2048, 64, 64), (1024, 96, 8), (1000, 96, 80), (512, 70, 64)):
         a, b = draw.standard_normal((k, n), np.float32).T, draw.standard_normal((k, m), np.float32)
         out = draw.standard_normal((n, m), np.float32)
         wanted = a.astype(np.float64) @ b + out
         assert arrays.sgemm(a, b, out, 1.0, 1.0)
         np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
-    assert spread == ([] if wide else [(1024, 96), (2048, 64)])
+    assert spread == ([] if wide else [(1024, 96), (2048, 64), (512, 70)])
 
 
 @needs_library
