@@ -61,8 +61,8 @@ def _matrix(a: np.ndarray) -> tuple[bytes, int] | None:
 # Note [Rows a page apart]
 # Without AVX-512 oneDNN reads a transposed left operand place by place down its columns.  Where its rows lie a multiple
 # of 4 KiB apart they all fall into the same few lines of the cache: the gradient of the weights of an LSTM of 256
-# (1024 x 1024 with 1024 x 256) takes 15 ms, and 8 with rows that lie 64 bytes further apart, copy included; half of 4 KiB
-# apart, as for layers of 512, three quarters.
+# (1024 x 1024 with 1024 x 256) takes 15 ms, and 8 with rows that lie 64 bytes further apart, copy included;
+# half of 4 KiB apart, as for layers of 512, three quarters.
 # The right operand of a product of few rows is read so, too (of many rows it is packed first): by 16 rows a matrix of
 # width 1024 or 2048 takes two to three times as long as one of rows further apart, by 128 one of 512 1.4 times.
 _HALF = 512  # elements of float32, so far apart that every other row falls into the same lines

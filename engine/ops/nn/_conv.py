@@ -8,11 +8,11 @@ multiply-adds, large 3x3 ones go by way of `_winograd`.  Names: G groups, K = C/
 from __future__ import annotations
 
 import builtins
-import functools
 import itertools
 from math import prod
 from typing import Any
 
+from engine.dispatch.choosing import worth_loading
 from engine.layouts import ChannelsLast, in_torch_order
 from engine.ops.nn import _winograd
 
@@ -87,7 +87,7 @@ def _strided(x: Any, stride: Any, out: Any) -> Any:
 def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     """x (N, C, *size), w (O, C/G, *kernel), bias (O) or None -> (N, O, *out)."""
     out = output_size(x.shape[2:], w.shape[2:], stride, padding, dilation)
-    if hasattr(xp, "share") and x.dtype.char in "fd" and w.size and prod(out) and x.size and _generated():
+    if hasattr(xp, "share") and x.dtype.char in "fd" and w.size and prod(out) and x.size and _generated(x.size):
         from engine.ops.generated import convolution
 
         geometry = tuple(stride), tuple(padding), tuple(dilation)
@@ -99,11 +99,10 @@ def forward(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilat
     return _plain(xp, x, w, bias, stride, padding, dilation, groups)
 
 
-@functools.cache
-def _generated() -> bool:
+def _generated(size: int) -> bool:
     from engine.kernels import processor
 
-    return processor.available()
+    return processor.available() and worth_loading(size)
 
 
 def _plain(xp: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:

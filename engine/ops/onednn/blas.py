@@ -16,6 +16,7 @@ from engine.backends.cpu import empty, halves
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import ready, usable
 from engine.dispatch import kernel
+from engine.dispatch.choosing import worth_loading
 from engine.ops.linalg import products, products_add
 
 # Rows that a product with a transposed weight takes more quickly as a primitive than as sgemm: 0.4 to 0.85 of the time.
@@ -102,7 +103,9 @@ def _one_row(row: Any, weight: Any, bias: Any) -> Any:
     for array in (row, weight) if bias is None else (row, weight, bias):
         if array.dtype != weight.dtype or not array.flags.c_contiguous:
             return NotImplemented
-    if (bias is not None and bias.shape != (weight.shape[0],)) or (made := _generated()) is None:
+    if (bias is not None and bias.shape != (weight.shape[0],)) or not worth_loading(weight.size):
+        return NotImplemented
+    if (made := _generated()) is None:
         return NotImplemented
     return made(np, row, weight, bias)
 

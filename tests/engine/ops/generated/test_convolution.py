@@ -16,6 +16,7 @@ import pytest
 from engine.backends.cpu import threads
 from engine.backends.cpu.fast import fast
 from engine.backends.kept import Cache
+from engine.dispatch import choosing
 from engine.kernels import cpu, llvm_tiles, processor
 from engine.layouts import ChannelsLast
 from engine.ops.generated import convolution, launch
@@ -49,6 +50,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     monkeypatch.setattr(convolution, "_known", {})
     monkeypatch.setattr(convolution, "_entries", {})
+    monkeypatch.setattr(choosing, "_left", [0])  # it is worth loading
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)  # nor is anything taken without a proof
@@ -173,12 +175,14 @@ CHILD = """
 import os, sys
 import numpy as np
 import engine
+from engine.dispatch import choosing
 from engine.ops.generated import convolution
+choosing._left[0] = 0  # worth loading
 engine.manual_seed(0)
-m = engine.nn.Conv2d(32, 32, 3, padding=1)
-x = engine.randn(4, 32, 20, 20)
+m = engine.nn.Conv1d(32, 32, 3, padding=1)  # pictures have code of their own
+x = engine.randn(4, 32, 4000)
 with engine.no_grad():
-    before = [m(x) for _ in range(3)][-1].numpy().copy()
+    before = [m(x) for _ in range(20)][-1].numpy().copy()
     assert any(c.proven for c in convolution._known.values()), convolution._known
     m.weight.mul_(2.0)  # what was packed of it is stale
     m.bias.mul_(2.0)
