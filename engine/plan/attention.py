@@ -175,7 +175,7 @@ def _gathered(graph: Graph, last: Call) -> tuple[Call, _Gathered] | None:
         if not any(of_scores) or (inner.inplace and not of_scores[0]):
             return None
         mask = sides[of_scores[0]]
-        if not graph.single(mask.index) or _written(graph, mask.index, inner, last):
+        if not graph.single(mask.index) or graph.written(mask.index, (inner, last)):
             return None
         inner = maker(sides[not of_scores[0]])
     while inner is not None and inner.op.name in ("mul", "true_div"):
@@ -202,12 +202,6 @@ def _gathered(graph: Graph, last: Call) -> tuple[Call, _Gathered] | None:
     )
     call.calls = [c for c in graph.calls if c in calls]
     return Call(OPS["transpose"].function, (key, -2, -1), {}, [turned], False), call
-
-
-def _written(graph: Graph, number: int, first: Call, last: Call) -> bool:
-    """Whether anything writes to the memory of a value from one call to another."""
-    calls = graph.calls[graph.calls.index(first) : graph.calls.index(last)]
-    return any(c.inplace and graph.groups[c.refs[0]] == graph.groups[number] for c in calls)
 
 
 def _of_scores(call: Call | None) -> bool:
@@ -325,7 +319,7 @@ def _join(graph: Graph, layers: list[Call]) -> None:
     if any(b is not None and (b.dtype != np.float32 or b.shape != w.shape[:1]) for b, w in zip(biases, weights)):
         return
     first, wide = layers[0], [len(w) for w in weights]
-    if _written(graph, given[0]["input"].index, first, layers[-1]):
+    if graph.written(given[0]["input"].index, layers):
         return  # not one input, then
     weight = graph.constant(np.concatenate(weights))
     bias = None

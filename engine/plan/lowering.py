@@ -30,6 +30,7 @@ from engine.layouts import (
 from engine.plan import attention, chains, parts, programs
 from engine.plan.graph import (
     Graph,
+    as_layer_norms,
     as_linears,
     compute_constants,
     drop_unused,
@@ -109,6 +110,7 @@ def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     drop_unused(graph)
     fold_norms(graph)
     flatten_means(graph)
+    as_layer_norms(graph)
     if onednn_kernels() and not narrow:
         as_linears(graph)
         attention.gather(graph)

@@ -1003,6 +1003,54 @@ def test_weights_that_hooks_make_of_parameters_are_made_once(normed: Any) -> Non
         engine.testing.assert_close(compiled(x), module(x))
 
 
+@pytest.mark.parametrize("form", ["pow", "mul", "once", "turned"])
+def test_layer_norms_that_are_written_out(form: str) -> None:
+    """As the first BERT in PyTorch has them."""
+
+    def forward(self: Any, x: Any) -> Any:
+        low = x.mean(-1, keepdim=True)
+        apart = x - low
+        square = apart * apart if form == "mul" else apart.pow(2)
+        spread = (square.mean(-1, keepdim=True) + 1e-12).sqrt()
+        normed = (apart if form == "once" else x - low) / spread
+        return normed * self.weight + self.bias if form == "turned" else self.bias + self.weight * normed
+
+    module = Net(forward)
+    module.weight, module.bias = nn.Parameter(engine.randn(20)), nn.Parameter(engine.randn(20))
+    compiled = planned(module.eval(), 3 + engine.randn(4, 5, 20))
+    assert names(compiled) == ["layer_norm_inference"]
+
+
+def test_what_is_nearly_a_layer_norm() -> None:
+    weight, bias = engine.randn(20), engine.randn(20)
+
+    def normed(form: str) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            low = x.mean(1 if form == "of others" else -1, keepdim=True)
+            apart = x - low
+            if form == "other mean":
+                apart = x - x.abs().mean(-1, keepdim=True)
+            power = 3 if form == "cubes" else 2
+            spread = (apart.abs() if form == "cubes" else apart).pow(power).mean(-1, keepdim=True)
+            eps = x[:, :, :1] ** 2 if form == "tensor" else 1e-3
+            result = weight * (apart / (spread + eps).sqrt()) + bias
+            return (result, spread) if form == "told" else result
+
+        return forward
+
+    for form in ("of others", "other mean", "cubes", "tensor", "told", "plain"):
+        planned(Net(normed(form)).eval(), 3 + engine.randn(4, 5, 20))
+
+    def written(self: Any, x: Any) -> Any:  # the input changes before it is read again
+        x = x * 1
+        low = x.mean(-1, keepdim=True)
+        spread = ((x - low).pow(2).mean(-1, keepdim=True) + 1e-12).sqrt()
+        x.view(-1).mul_(2)
+        return weight * ((x - low) / spread) + bias
+
+    planned(Net(written).eval(), 3 + engine.randn(4, 5, 20))
+
+
 # --- layers that are joined
 
 
