@@ -6,20 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.dispatch import OPS
 from engine.plan.tracing import Ref, Trace, refs_in
 from engine.tensor import raw_array, wrap
 
-__all__ = [
-    "Graph",
-    "as_layer_norms",
-    "as_linears",
-    "compute_constants",
-    "drop_unused",
-    "flatten_means",
-    "fold_norms",
-    "over_pixels",
-]
+__all__ = ["Graph", "compute_constants", "drop_unused", "flatten_means", "fold_norms", "over_pixels"]
 
 _F32 = np.dtype("float32")
 
@@ -174,93 +164,6 @@ def fold_norms(graph: Graph) -> None:
         graph.calls.remove(call)
         makers[call.outputs[0]] = maker
         consumers = graph.consumers()
-
-
-def as_linears(graph: Graph) -> None:
-    """Products with a constant matrix and a bias (`addmm`, as GPT-2 has them): linear layers."""
-    for call in graph.calls:
-        if call.op.name != "addmm":
-            continue
-        given = call.bound()
-        source, weight, bias = given["mat1"], graph.array(given["mat2"]), graph.array(given["input"])
-        if not isinstance(source, Ref) or weight is None or bias is None or (given["beta"], given["alpha"]) != (1, 1):
-            continue
-        if bias.shape == weight.shape[1:] and {weight.dtype, bias.dtype, graph.kinds[source.index][1]} == {_F32}:
-            call.function = OPS["linear"].function
-            call.args = source, graph.constant(np.ascontiguousarray(weight.T)), graph.constant(bias)
-            call.kwargs = {}
-
-
-def as_layer_norms(graph: Graph) -> None:
-    """(x - mean) / sqrt(mean of squares of that + eps) * weight + bias over the last dim, written out: a layer norm."""
-    makers = {call.outputs[0]: call for call in graph.calls if len(call.outputs) == 1}
-
-    def made(value: Any, *names: str) -> dict[str, Any] | None:
-        """The arguments of the call that makes a value, which is one of these ops, not in place."""
-        call = makers.get(value.index) if isinstance(value, Ref) else None
-        if call is None or call.inplace or call.op.name not in names:
-            return None
-        calls.append(call)
-        return call.bound()
-
-    def row(value: Any) -> Any:
-        """A constant of the last dim."""
-        array = graph.array(value)
-        return array if array is not None and array.ndim == 1 and array.dtype == _F32 else None
-
-    def mean(value: Any) -> int | None:
-        """The value that one is the mean of, over the last dim, which stays."""
-        given = made(value, "mean")
-        if given is None or not given["keepdim"] or given["dtype"] is not None or not isinstance(given["input"], Ref):
-            return None
-        dims = given["dim"] if isinstance(given["dim"], tuple | list) else (given["dim"],)
-        ndim = len(graph.shape(given["input"].index))
-        return given["input"].index if len(dims) == 1 and dims[0] in (-1, ndim - 1) else None
-
-    def less_mean(value: Any) -> int | None:
-        """The value that one is, but for its mean."""
-        given = made(value, "sub")
-        if given is None or given["alpha"] != 1 or not isinstance(given["input"], Ref):
-            return None
-        source: int = given["input"].index
-        return source if mean(given["other"]) == source else None
-
-    for last in list(graph.calls):
-        calls: list[Any] = []
-        if last.op.name != "add" or last.inplace or (total := made(Ref(last.outputs[0]), "add")) is None:
-            continue
-        sides = total["input"], total["other"]
-        bias, scaled = sides if row(sides[0]) is not None else sides[::-1]
-        product = made(scaled, "mul") if row(bias) is not None and total["alpha"] == 1 else None
-        if product is None:
-            continue
-        sides = product["input"], product["other"]
-        weight, normed = sides if row(sides[0]) is not None else sides[::-1]
-        quotient = made(normed, "true_div") if row(weight) is not None else None
-        root = made(quotient["other"], "sqrt") if quotient is not None else None
-        inner = made(root["input"], "add") if root is not None else None
-        if quotient is None or inner is None or not isinstance(inner["other"], float) or inner["alpha"] != 1:
-            continue
-        squares = mean(inner["input"])
-        square = made(Ref(squares), "pow", "mul") if squares is not None else None
-        if square is None:
-            continue
-        factor = square.get("other", square["input"])
-        if square.get("exponent", 2) != 2 or getattr(factor, "index", None) != square["input"].index:
-            continue
-        source = less_mean(quotient["input"])
-        if source is None or less_mean(square["input"]) != source or not graph.single(source):
-            continue
-        width = graph.shape(source)[-1:]
-        inside = {o for call in calls for o in call.outputs} - {last.outputs[0]}
-        others = [c for c in graph.calls if c not in calls]
-        if {row(weight).shape, row(bias).shape} != {width} or inside & graph.outputs:
-            continue
-        if any(number in inside for call in others for number in call.refs) or graph.written(source, calls):
-            continue
-        last.function = OPS["layer_norm_inference"].function
-        last.args, last.kwargs = (Ref(source), width, weight, bias, inner["other"]), {}
-        graph.calls = [c for c in graph.calls if c is last or c not in calls]
 
 
 def over_pixels(graph: Graph, call: Any) -> bool:

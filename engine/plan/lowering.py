@@ -27,11 +27,9 @@ from engine.layouts import (
     lies_channels_last,
     to_channels_last,
 )
-from engine.plan import attention, chains, parts, programs
+from engine.plan import attention, chains, parts, programs, written
 from engine.plan.graph import (
     Graph,
-    as_layer_norms,
-    as_linears,
     compute_constants,
     drop_unused,
     flatten_means,
@@ -110,9 +108,10 @@ def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     drop_unused(graph)
     fold_norms(graph)
     flatten_means(graph)
-    as_layer_norms(graph)
+    written.as_layer_norms(graph)
+    written.as_gelus(graph)
     if onednn_kernels() and not narrow:
-        as_linears(graph)
+        written.as_linears(graph)
         attention.gather(graph)
         attention.join_linears(graph)
     drop_unused(graph)

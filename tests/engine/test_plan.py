@@ -1051,6 +1051,47 @@ def test_what_is_nearly_a_layer_norm() -> None:
     planned(Net(written).eval(), 3 + engine.randn(4, 5, 20))
 
 
+_ROOT, _PART = (2 / np.pi) ** 0.5, 0.044715
+GELUS = {
+    "bert": lambda x: x * 0.5 * (1.0 + engine.erf(x / 2**0.5)),
+    "other order": lambda x: 0.5 * (engine.erf(x * 0.5**0.5) + 1) * x,
+    "halved": lambda x: x * (1 + engine.erf(x / 2**0.5)) / 2,
+    "gpt": lambda x: 0.5 * x * (1 + engine.tanh(_ROOT * (x + _PART * engine.pow(x, 3)))),
+    "gpt other order": lambda x: x * 0.5 * (1 + engine.tanh((_PART * x**3 + x) * _ROOT)),
+}
+
+
+@pytest.mark.parametrize("form", GELUS)
+def test_gelus_that_are_written_out(form: str, kernels: str) -> None:
+    module = Net(lambda self, x: GELUS[form](self.layer(x)), layer=nn.Linear(12, 20))
+    compiled = planned(module.eval(), 2 * engine.randn(7, 12))
+    assert names(compiled) == (["linear", "gelu"] if kernels == "numpy" else ["linear+eltwise"])
+
+
+def test_what_is_nearly_a_gelu() -> None:
+    def told(x: Any) -> Any:
+        gate = 1.0 + engine.erf(x / 2**0.5)
+        return x * 0.5 * gate, gate
+
+    def written(x: Any) -> Any:
+        x = x * 3
+        gate = 1.0 + engine.erf(x / 2**0.5)
+        x.view(-1).add_(1)
+        return x * 0.5 * gate
+
+    for form in (
+        told, written, lambda x: x * 0.5 * (1.0 + engine.erf(x / 2)),
+        lambda x: x * 0.4 * (1.0 + engine.erf(x / 2**0.5)),
+        lambda x: x * 0.5 * (2.0 + engine.erf(x / 2**0.5)), lambda x: x.abs() * 0.5 * (1.0 + engine.erf(x / 2**0.5)),
+        lambda x: 0.5 * x * (1 + engine.tanh(_ROOT * (x + _PART * engine.pow(x, 2)))),
+        lambda x: 0.5 * x * (1 + engine.tanh(_ROOT * (x + _PART * engine.pow(x.abs(), 3)))),
+        lambda x: 0.5 * x * (1 + engine.tanh(x + _PART * engine.pow(x, 3))),
+        lambda x: 0.5 * x * (1 + engine.tanh(_ROOT * (x.abs() + _PART * engine.pow(x, 3)))),
+    ):  # fmt: skip
+        module = Net(lambda self, x, form=form: form(self.layer(x)), layer=nn.Linear(12, 20))
+        assert "gelu" not in names(planned(module.eval(), engine.randn(7, 12)))
+
+
 # --- layers that are joined
 
 
