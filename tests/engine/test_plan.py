@@ -370,6 +370,12 @@ CHANGES = {
     "a hook": lambda m: m[2].register_forward_hook(lambda module, args, out: out + 1),
     "a hook before": lambda m: m[0].register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
     "training": lambda m: m[1].train(),
+    "a number": lambda m: setattr(m[1], "eps", 1.0),
+    "a tuple": lambda m: setattr(m[0], "padding", (2, 2)),
+    "forward of one": lambda m: setattr(m[2], "forward", lambda x: x * 2),
+    "a class": lambda m: setattr(m[2], "__class__", nn.Tanh),
+    "all of a dict": lambda m: setattr(m[1], "__dict__", m[1].__dict__ | {"eps": 1.0}),
+    "a table": lambda m: setattr(m[0], "_parameters", m[0]._parameters | {"bias": None}),
 }
 
 
@@ -390,7 +396,44 @@ def test_each_change_is_seen_by_a_watch(change: str, monkeypatch: pytest.MonkeyP
         CHANGES[change](module)
         assert not compiled._state.unchanged()
         want = copy.deepcopy(module)(x)
-        engine.testing.assert_close(compiled(x), want, rtol=1e-5, atol=1e-5)
+        for _ in range(3):
+            engine.testing.assert_close(compiled(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_changed_attributes_are_seen() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor, self.factors, self.function, self.seen = 2, [1, 2.0], F.relu, 0
+
+        def forward(self, x: Any) -> Any:
+            self.seen = len(x)  # what it sets itself says nothing
+            return self.function(x * self.factor) * self.factors[0]
+
+    module, own = Net().eval(), Net.forward
+    compiled, x = engine.compile(module), engine.randn(2, 3)
+
+    def swapped() -> None:
+        Net.forward = lambda self, x: -own(self, x)  # type: ignore[method-assign]
+
+    with engine.no_grad():
+        for one in (x, x, x[:1], x[:1], x):
+            compiled(one)
+        assert [isinstance(p, str) for p in compiled.plans] == [False, False]
+        first = [*compiled.plans]
+        compiled(x)
+        assert first == compiled.plans
+        for change in (
+            lambda: setattr(module, "factor", 3), lambda: setattr(module, "factor", 3.5),
+            lambda: setattr(module, "function", F.gelu), lambda: module.factors.__setitem__(0, 5), swapped,
+            lambda: delattr(module, "factors") or setattr(module, "factors", [7]),
+        ):  # fmt: skip
+            for _ in range(6):
+                compiled(x)
+            change()
+            for _ in range(3):
+                engine.testing.assert_close(compiled(x), module(x))
+    assert not isinstance(compiled.plans[-1], str)
 
 
 def test_a_hook_of_all_modules_is_seen_by_a_watch() -> None:
