@@ -83,11 +83,11 @@ def available() -> bool:
     element = [object()]
     if len(seen) != 14 or _word(_word(id(element) + _PLACE)) != id(element[0]):
         return False
-    probe = _Probe()
-    for change in (lambda: setattr(probe, "__dict__", {}), lambda: setattr(probe, "__class__", _Other)):
-        places = _places(probe)
+    thing = _Probe()
+    for name, other in (("__dict__", {}), ("__class__", _Other)):
+        places = _places(thing)
         found = [*map(_word, places)]
-        change()
+        setattr(thing, name, other)
         if [*map(_word, places)] == found:
             return False
     return True
