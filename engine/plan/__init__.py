@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
 from typing import Any
@@ -45,7 +45,8 @@ from engine.tensor import Tensor, raw_array, wrap
 __all__ = ["OptimizedModule", "compile", "signature"]
 
 _values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("training")
-_counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
+_counter, _replaced, _aliases = attrgetter("_vc"), attrgetter("_replaced"), attrgetter("_aliases")
+_own = attrgetter("__dict__")
 _WATCHED = (3, 10, 100)  # times that a state held, after which a watch is made: few, where it changes and changes back
 _KEPT = 8  # plans of a module; the one used longest ago goes
 TOLERANCE = 1e-5
@@ -193,6 +194,8 @@ class OptimizedModule(Module):
             before = _attributes(self._state.modules)
             plan, result = _make(call, args, kwargs, self._verify, self._narrow, before)
             self._state.attributes.free.update((id(own), name) for own, name in _changes(before))
+            if isinstance(plan, InferencePlan):
+                self._state.found(plan.found)
             if plan is None:  # it set attributes: the first call may have made what later ones find
                 if key not in self._settling and len(self._settling) < _KEPT:
                     self._settling.add(key)
@@ -221,19 +224,38 @@ class _State:
     def __init__(self, module: Module) -> None:
         self.owners = list(module.modules())
         self.modules = [m.__dict__ for m in self.owners]
-        self.attributes = Attributes(self.owners)
+        set_by_hooks = [
+            (id(own), hook.name)
+            for own in self.modules
+            for hook in own["_forward_pre_hooks"].values()
+            if _known({0: hook})
+        ]
+        self.attributes = Attributes(self.owners, set_by_hooks)
         self.hooks = [own[name] for own in self.modules for name in ("_forward_hooks", "_forward_pre_hooks")]
         self.tables = [own[name] for own in self.modules for name in ("_modules", "_parameters", "_buffers")]
         self.entries = list(chain.from_iterable(map(_values, self.tables)))
         self.tensors = [entry for entry in self.entries if isinstance(entry, Tensor)]
-        self.versions = self._versions()
+        self._take_tensors()
         self.generation = library.state.generation
         self._watch: watching.Watch | None = None
         self._times = 0  # that it held
 
+    def _take_tensors(self) -> None:
+        self.dicts, self.counters = [*map(_own, self.tensors)], [*map(_counter, self.tensors)]
+        self.versions = self._versions()
+
     def _versions(self) -> list[Any]:
-        tensors = self.tensors
-        return [*map(_first, map(_counter, tensors)), *map(_replaced, tensors)]
+        aliases = sum([a.writes() for a in map(_aliases, self.tensors) if a is not None])
+        return [*map(_first, self.counters), *map(_replaced, self.tensors), aliases]
+
+    def found(self, tensors: Iterable[Tensor]) -> None:
+        """A plan has read these, too."""
+        known = {id(t) for t in self.tensors}
+        more = [t for t in tensors if id(t) not in known]
+        if more:
+            self.tensors += more
+            self._take_tensors()
+            self._watch, self._times = None, 0
 
     def plain(self) -> bool:
         """Whether all modules are in eval mode and without hooks that a plan would not call."""
@@ -247,6 +269,8 @@ class _State:
         return (
             sum(map(len, self.tables)) == len(entries)
             and all(map(is_, chain.from_iterable(map(_values, self.tables)), entries))
+            and all(map(is_, map(_own, self.tensors), self.dicts))
+            and all(map(is_, map(_counter, self.tensors), self.counters))
             and self._versions() == self.versions
             and self.generation == library.state.generation
             and self.attributes.hold()
@@ -258,9 +282,12 @@ class _State:
             return False
         self._times += 1
         if self._times in _WATCHED and watching.available():
-            tensors, own = [t.__dict__ for t in self.tensors], [*self.modules, _hooks.forward, _hooks.forward_pre]
-            dicts, counters = [*own, *self.hooks, *self.tables, *tensors], list(map(_counter, self.tensors))
-            watch = watching.Watch(dicts, counters, self.owners)
+            own, counters = [*self.modules, _hooks.forward, _hooks.forward_pre], [*self.counters]
+            for aliases in map(_aliases, self.tensors):
+                if aliases is not None:
+                    counters += [aliases.made, *aliases.counters]
+            dicts = [*own, *self.hooks, *self.tables, *self.dicts]
+            watch = watching.Watch(dicts, counters, [*self.owners, *self.tensors])
             self._watch = watch if self.plain() and self.holds() else None
         return True
 
@@ -375,6 +402,7 @@ def _make(
         for other in _containers(result):
             raise Unsupported(f"it returns a {type(other).__name__}")
         plan = lower(trace, narrow)
+        plan.found = [t for t, _ in trace.versions]
         if verify:
             _verify(call, plan, kept, result, NARROW if narrow else TOLERANCE)
         return plan, result

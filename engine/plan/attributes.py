@@ -6,18 +6,19 @@ Looked at in every call, so by functions that loop in C; where something is not 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, call, is_, itemgetter
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from engine import dtypes
+from engine.tensor import Tensor
 
 __all__ = ["PLAIN", "Attributes"]
 
 PLAIN = frozenset([bool, int, float, str, type(None)])
-_COMPARED = PLAIN | {FunctionType, BuiltinFunctionType, MethodType, type, dtypes.dtype}
+_COMPARED = PLAIN | {FunctionType, BuiltinFunctionType, MethodType, type, dtypes.dtype, Tensor}
 _TABLES = ("_modules", "_parameters", "_buffers", "_forward_hooks", "_forward_pre_hooks")  # must be the same dicts
 _LISTS = frozenset([list, dict, OrderedDict])
 _own, _forward = attrgetter("__dict__"), attrgetter("forward")
@@ -49,16 +50,19 @@ def _entries(container: Any) -> dict[Any, Any]:
 
 
 class Attributes:
-    """Classes and attributes of modules as they are now: numbers, strings, functions, dtypes, tuples of these; in lists
-    and dicts such entries.  Other objects may change, and are not kept alive."""
+    """Classes and attributes of modules as they are now: numbers, strings, functions, dtypes, which tensors, tuples of
+    these; in lists and dicts such entries.  Other objects may change, and are not kept alive.
 
-    def __init__(self, modules: Sequence[Any]) -> None:
+    free: attributes, (id of the module's dict, name), that may change.
+    """
+
+    def __init__(self, modules: Sequence[Any], free: Iterable[tuple[int, Any]] = ()) -> None:
         self.modules = modules
         self.owns = [*map(_own, modules)]
         self.classes = [*map(type, modules)]
         self.kinds = list(dict.fromkeys(self.classes))
         self.forwards = [*map(_forward, self.kinds)]
-        self.free: set[tuple[int, Any]] = set()  # (id of a dict or list, name): what calls set themselves
+        self.free = set(free)  # (id of a dict or list, name): what calls set themselves
         self.take()
 
     def take(self) -> None:
@@ -73,11 +77,10 @@ class Attributes:
         self.flat = list(chain.from_iterable(values))
         self.count = sum(map(len, self.owns))
 
-    @staticmethod
-    def _compared(own: dict[str, Any]) -> Iterator[str]:
+    def _compared(self, own: dict[str, Any]) -> Iterator[str]:
         for name, value in own.items():
             kind = type(value)
-            if kind in _COMPARED or (kind is tuple and _plain(value)):
+            if (kind in _COMPARED or (kind is tuple and _plain(value))) and (id(own), name) not in self.free:
                 yield name
 
     def contents(self) -> bool:
