@@ -13,7 +13,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import contiguous_strides, own_dim, single
 from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, view_edge
-from engine.autograd.versions import mark
+from engine.autograd.versions import Aliases, aliased, mark
 from engine.device import CPU, device
 from engine.grad_mode import inferring
 from engine.hooks import HookDict, RemovableHandle
@@ -87,6 +87,7 @@ class Tensor(metaclass=_TensorMeta):
     _grad: Tensor | None = None
     _hooks: HookDict | None = None
     _replaced = 0  # how often `.data` was set or batch norm moved a statistic, which no version shows
+    _aliases: Aliases | None = None
     _accumulator: Any = None
     _post_accumulate_hooks: Any = None
     _backward_hooks = None  # kept for code that looks; hooks live on nodes
@@ -218,8 +219,7 @@ class Tensor(metaclass=_TensorMeta):
         array = self._array
         if array.base is None or not array.size:
             return 0
-        memory = Memory.of(array)
-        return int((backends.of_array(array).pointer(array) - memory.pointer) // array.dtype.itemsize)
+        return int((backends.of_array(array).pointer(array) - Memory.of(array).pointer) // array.dtype.itemsize)
 
     def data_ptr(self) -> int:
         """Address of the first element; 0 for an empty tensor."""
@@ -254,7 +254,7 @@ class Tensor(metaclass=_TensorMeta):
     @property
     def data(self) -> Tensor:
         """The same memory without history, and with a version counter of its own."""
-        return wrap_alias(self)
+        return aliased(self, wrap_alias(self))  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, source: Tensor) -> None:
@@ -593,7 +593,7 @@ class Tensor(metaclass=_TensorMeta):
 
 _INTERNAL = frozenset(
     ("_array", "_channels_last", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
-     "_accumulator", "_post_accumulate_hooks", "_seen")
+     "_accumulator", "_aliases", "_post_accumulate_hooks", "_seen")
 )  # fmt: skip
 
 

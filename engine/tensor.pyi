@@ -107,6 +107,7 @@ class Tensor(metaclass=_TensorMeta):
     def __trunc__(self) -> Tensor: ...
     def __xor__(self, other: Tensor | _complex) -> Tensor: ...
     _accumulator: Any
+    _aliases: Any
     _array: Any
     _backward_hooks: Any
     _base: Any

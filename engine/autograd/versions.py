@@ -16,6 +16,7 @@ https://docs.pytorch.org/docs/2.13/notes/autograd.html#inference-mode
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple, NoReturn
 
 from engine.grad_mode import mode
@@ -26,6 +27,45 @@ SECOND_TIME = (
     "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
     "saved tensors after calling backward."
 )
+
+
+class Aliases:
+    """The counters of `.data` of a tensor: writes to its memory that its own version does not show.
+
+    A plan that has computed something of the elements asks for their sum.
+    """
+
+    __slots__ = ("counters", "made", "past")
+
+    def __init__(self) -> None:
+        self.made = [0]  # how many there were: a counter, too
+        self.counters: list[list[int]] = []
+        self.past = 0  # of those that nobody has any more
+
+    def add(self, counter: list[int]) -> None:
+        """One more."""
+        if len(self.counters) >= _MANY:
+            unused = [c for c in self.counters if sys.getrefcount(c) <= _OWN]
+            self.counters = [c for c in self.counters if not any(c is u for u in unused)]
+            self.past += sum(c[0] for c in unused)
+        self.counters.append(counter)
+        self.made[0] += 1
+
+    def writes(self) -> int:
+        """How many there were."""
+        return self.past + sum([c[0] for c in self.counters])
+
+
+_MANY, _OWN = 16, 3  # references to a counter: of the list, of the loop, of the call that counts them
+
+
+def aliased(source: Any, made: Any) -> Any:
+    """`made`, which is a `.data` of `source`."""
+    if source._aliases is None:
+        source._aliases = Aliases()
+    made._aliases = source._aliases
+    made._aliases.add(made._vc)
+    return made
 
 
 class InferenceVersion(list[int]):

@@ -138,6 +138,12 @@ class Built:
         else:
             self.shared(args, count, each)
 
+    def rounded(self, numbers: Sequence[Any]) -> list[Any]:
+        """The numbers that follow the arrays as their types have them: infinite where float32 has no such number."""
+        types = [p.type for p in self.kernel.parameters][-len(numbers) :]
+        with np.errstate(over="ignore"):
+            return [float(np.float32(n)) if type == "float32" else n for n, type in zip(numbers, types)]
+
     def shared(self, args: bytes, count: int, each: int) -> None:
         """Among threads, in pieces that begin at multiples of 64."""
         entry, several = self.entry, threads.get_num_threads()

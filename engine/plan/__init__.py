@@ -8,9 +8,10 @@ is folded into the convolution or linear layer before it, what does not depend o
 oneDNN weights are packed once, activations and residual sums are part of the convolution, and results between steps
 live in memory that is laid out once.  Later calls run that plan.
 
-Assumed, as in torch.jit.trace: for equal shapes, dtypes and other arguments the same ops run, and Python values that
-forward reads (attributes, globals) stay as they are.  A module that sets its attributes in two calls (a recurrent one
-that keeps its state) has no plan.  Checked at every call: modules, hooks, training flags, parameters
+Assumed, as in torch.jit.trace: for equal shapes, dtypes and other arguments the same ops run, and other Python values
+that forward reads (globals, objects) stay as they are; nobody writes to a weight by way of an array of numpy's that
+shares its memory.  A module that sets its attributes in two calls (a recurrent one that keeps its state) has no plan.
+Checked at every call: modules, their classes and plain attributes (attributes.py), hooks, training flags, parameters
 and buffers and their versions.  Checked once (`verify`): the plan's results on the first input, and on that input with
 its elements shuffled, against the results op by op, to 1e-5; a plan that differs is dropped, with a warning that says
 by how much.  Where op by op gives nan, a plan may give a number: oneDNN's maximum knows no nan.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
 from typing import Any
@@ -36,6 +37,7 @@ from engine.layouts import asks_channels_last
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
 from engine.plan import watching
+from engine.plan.attributes import PLAIN, Attributes
 from engine.plan.lowering import InferencePlan, lower
 from engine.plan.tracing import Trace, Unsupported, mapped, record, recording, tensors_in
 from engine.tensor import Tensor, raw_array, wrap
@@ -43,7 +45,8 @@ from engine.tensor import Tensor, raw_array, wrap
 __all__ = ["OptimizedModule", "compile", "signature"]
 
 _values, _first, _training = methodcaller("values"), itemgetter(0), itemgetter("training")
-_counter, _replaced = attrgetter("_vc"), attrgetter("_replaced")
+_counter, _replaced, _aliases = attrgetter("_vc"), attrgetter("_replaced"), attrgetter("_aliases")
+_own = attrgetter("__dict__")
 _WATCHED = (3, 10, 100)  # times that a state held, after which a watch is made: few, where it changes and changes back
 _KEPT = 8  # plans of a module; the one used longest ago goes
 TOLERANCE = 1e-5
@@ -190,6 +193,9 @@ class OptimizedModule(Module):
         if plan is None:
             before = _attributes(self._state.modules)
             plan, result = _make(call, args, kwargs, self._verify, self._narrow, before)
+            self._state.attributes.free.update((id(own), name) for own, name in _changes(before))
+            if isinstance(plan, InferencePlan):
+                self._state.found(plan.found)
             if plan is None:  # it set attributes: the first call may have made what later ones find
                 if key not in self._settling and len(self._settling) < _KEPT:
                     self._settling.add(key)
@@ -216,19 +222,40 @@ class _State:
     """
 
     def __init__(self, module: Module) -> None:
-        self.modules = [m.__dict__ for m in module.modules()]
+        self.owners = list(module.modules())
+        self.modules = [m.__dict__ for m in self.owners]
+        set_by_hooks = [
+            (id(own), hook.name)
+            for own in self.modules
+            for hook in own["_forward_pre_hooks"].values()
+            if _known({0: hook})
+        ]
+        self.attributes = Attributes(self.owners, set_by_hooks)
         self.hooks = [own[name] for own in self.modules for name in ("_forward_hooks", "_forward_pre_hooks")]
         self.tables = [own[name] for own in self.modules for name in ("_modules", "_parameters", "_buffers")]
         self.entries = list(chain.from_iterable(map(_values, self.tables)))
         self.tensors = [entry for entry in self.entries if isinstance(entry, Tensor)]
-        self.versions = self._versions()
+        self._take_tensors()
         self.generation = library.state.generation
         self._watch: watching.Watch | None = None
         self._times = 0  # that it held
 
+    def _take_tensors(self) -> None:
+        self.dicts, self.counters = [*map(_own, self.tensors)], [*map(_counter, self.tensors)]
+        self.versions = self._versions()
+
     def _versions(self) -> list[Any]:
-        tensors = self.tensors
-        return [*map(_first, map(_counter, tensors)), *map(_replaced, tensors)]
+        aliases = sum([a.writes() for a in map(_aliases, self.tensors) if a is not None])
+        return [*map(_first, self.counters), *map(_replaced, self.tensors), aliases]
+
+    def found(self, tensors: Iterable[Tensor]) -> None:
+        """A plan has read these, too."""
+        known = {id(t) for t in self.tensors}
+        more = [t for t in tensors if id(t) not in known]
+        if more:
+            self.tensors += more
+            self._take_tensors()
+            self._watch, self._times = None, 0
 
     def plain(self) -> bool:
         """Whether all modules are in eval mode and without hooks that a plan would not call."""
@@ -242,8 +269,11 @@ class _State:
         return (
             sum(map(len, self.tables)) == len(entries)
             and all(map(is_, chain.from_iterable(map(_values, self.tables)), entries))
+            and all(map(is_, map(_own, self.tensors), self.dicts))
+            and all(map(is_, map(_counter, self.tensors), self.counters))
             and self._versions() == self.versions
             and self.generation == library.state.generation
+            and self.attributes.hold()
         )
 
     def held(self) -> bool:
@@ -252,15 +282,24 @@ class _State:
             return False
         self._times += 1
         if self._times in _WATCHED and watching.available():
-            tensors, own = [t.__dict__ for t in self.tensors], [*self.modules, _hooks.forward, _hooks.forward_pre]
-            watch = watching.Watch([*own, *self.hooks, *self.tables, *tensors], list(map(_counter, self.tensors)))
+            own, counters = [*self.modules, _hooks.forward, _hooks.forward_pre], [*self.counters]
+            for aliases in map(_aliases, self.tensors):
+                if aliases is not None:
+                    counters += [aliases.made, *aliases.counters]
+            dicts = [*own, *self.hooks, *self.tables, *self.dicts]
+            watch = watching.Watch(dicts, counters, [*self.owners, *self.tensors])
             self._watch = watch if self.plain() and self.holds() else None
         return True
 
     def unchanged(self) -> bool:
         """Whether a watch says that it holds, and is `plain`; nothing if False."""
         watch = self._watch
-        return watch is not None and self.generation == library.state.generation and watch.same()
+        return (
+            watch is not None
+            and self.generation == library.state.generation
+            and watch.same()
+            and self.attributes.contents()
+        )
 
     def same(self, other: _State | None) -> bool:
         """Whether nothing has changed since `other` was made."""
@@ -312,9 +351,6 @@ def _containers(value: Any) -> Iterator[Any]:
         yield value
 
 
-_PLAIN = frozenset([bool, int, float, str, type(None)])
-
-
 def _known(hooks: dict) -> bool:
     """Whether hooks only set an attribute, in eval mode of parameters and buffers: what they compute is traced."""
     return all(getattr(type(hook), "of_parameters", False) for hook in hooks.values())
@@ -333,15 +369,19 @@ def _entries(own: Any) -> dict:
     return {**own} if isinstance(own, dict) else dict(enumerate(own))
 
 
-def _changed(before: list[tuple[Any, set[str], dict]]) -> str:
-    """The name of an attribute, or entry of one, that is another thing than it was; empty if none is."""
+def _changes(before: list[tuple[Any, set[str], dict]]) -> Iterator[tuple[Any, Any]]:
+    """(owner, name) of attributes, and entries of one, that are other things than they were."""
     for own, but, then in before:
         now = _entries(own)
         for name in [*now, *(k for k in then if k not in now)]:
             a, b = now.get(name, before), then.get(name, before)
-            if a is not b and name not in but and not (type(a) is type(b) and type(a) in _PLAIN and a == b):
-                return str(name)
-    return ""
+            if a is not b and name not in but and not (type(a) is type(b) and type(a) in PLAIN and a == b):
+                yield own, name
+
+
+def _changed(before: list[tuple[Any, set[str], dict]]) -> str:
+    """The name of the first of `_changes`; empty if there is none."""
+    return next((str(name) for _, name in _changes(before)), "")
 
 
 def _make(
@@ -362,6 +402,7 @@ def _make(
         for other in _containers(result):
             raise Unsupported(f"it returns a {type(other).__name__}")
         plan = lower(trace, narrow)
+        plan.found = [t for t, _ in trace.versions]
         if verify:
             _verify(call, plan, kept, result, NARROW if narrow else TOLERANCE)
         return plan, result

@@ -53,9 +53,11 @@ class InferencePlan:
 
     error: the largest absolute difference from the module's own results on the first input, and that as a part of the
     largest value there; None where nothing was compared (`verify=False`).
+    found: the tensors that the module found, whose elements may be part of it.
     """
 
     error: tuple[float, float] | None = None
+    found: Sequence[Tensor] = ()
 
     def __init__(self, graph: Graph, steps: list[_Step]) -> None:
         self.inputs, self.result = graph.inputs, graph.result

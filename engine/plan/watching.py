@@ -1,4 +1,4 @@
-"""Whether dicts and version counters are as they were, in one pass over their memory (the extra `jit`).
+"""Whether dicts, version counters and objects are as they were, in one pass over their memory (the extra `jit`).
 
 A plan asks that at each call of some thousand objects, which the network has driven out of the caches meanwhile.  Loops
 of Python's wait for each of them in turn: 300 us for MobileNetV2, a tenth of its time.  Generated code reads one word
@@ -6,7 +6,8 @@ of each, many at once.
 
 The word of a dict is the number that CPython gives it anew with each change (`ma_version_tag`, PEP 509; up to Python
 3.12).  That of a version counter, a list of one int, is the address of the int, which is kept alive here, so that no
-other has it.  `available` finds out by trying whether they lie where they should; where not, nothing is watched.
+other has it.  Those of an object are the addresses of its class and of its dict.  `available` finds out by trying
+whether they lie where they should; where not, nothing is watched.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from engine.kernels import processor
 __all__ = ["Watch", "available"]
 
 _PLACE = 24  # bytes: of a dict's number, of the address of a list's elements
+_BEFORE = 32  # bytes before an object, and after its begin, of which one word is the address of its dict
 
 _TEXT = """
 define void @KERNEL(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {
@@ -79,17 +81,44 @@ def available() -> bool:
             change(probe)
             seen.add(_word(id(probe) + _PLACE))
     element = [object()]
-    return len(seen) == 14 and _word(_word(id(element) + _PLACE)) == id(element[0])
+    if len(seen) != 14 or _word(_word(id(element) + _PLACE)) != id(element[0]):
+        return False
+    thing = _Probe()
+    for name, other in (("__dict__", {}), ("__class__", _Other)):
+        places = _places(thing)
+        found = [*map(_word, places)]
+        setattr(thing, name, other)
+        if [*map(_word, places)] == found:
+            return False
+    return True
+
+
+class _Probe:
+    pass
+
+
+class _Other:
+    pass
+
+
+def _places(thing: Any) -> list[int]:
+    """Where the addresses of an object's class and dict lie; of the class alone where the other is not found."""
+    own, begin = id(thing.__dict__), id(thing)
+    words = range(begin - _BEFORE, begin + _BEFORE, 8)
+    return [begin + processor.OFFSET - 8, *[place for place in words if _word(place) == own][:1]]
 
 
 class Watch:
-    """Dicts and version counters as they are now."""
+    """Dicts, version counters, and the classes and dicts of objects, as they are now."""
 
-    def __init__(self, dicts: Sequence[dict[Any, Any]], counters: Sequence[list[int]]) -> None:
+    def __init__(
+        self, dicts: Sequence[dict[Any, Any]], counters: Sequence[list[int]], objects: Sequence[Any] = ()
+    ) -> None:
         from engine.kernels import cpu
 
-        self._kept = dicts, counters, [c[0] for c in counters]
+        self._kept = dicts, counters, [c[0] for c in counters], objects
         places = [id(d) + _PLACE for d in dicts] + [_word(id(c) + _PLACE) for c in counters]
+        places += [place for thing in objects for place in _places(thing)]
         self._words = np.array(places, np.uint64)
         self._wanted = np.array([_word(p) for p in places], np.uint64)
         self._result = np.zeros(1, np.uint64)

@@ -359,6 +359,9 @@ CHANGES = {
     "a parameter is written to": lambda m: m[0].weight.mul_(2),
     "through a view": lambda m: m[0].weight[0].zero_(),
     "through detach": lambda m: m[0].bias.detach().add_(1),
+    "through its data": lambda m: m[0].weight.data.mul_(2),
+    "through a view of its data": lambda m: m[1].running_mean.data[1:].add_(1),
+    "two tensors are swapped": lambda m: engine.utils.swap_tensors(m[0].bias, nn.Parameter(engine.randn(4))),
     "a buffer is written to": lambda m: m[1].running_mean.add_(1),
     "a parameter is another": lambda m: setattr(m[0], "weight", nn.Parameter(engine.randn(4, 3, 3, 3))),
     "in the table itself": lambda m: m[0]._parameters.update(weight=nn.Parameter(engine.randn(4, 3, 3, 3))),
@@ -370,6 +373,12 @@ CHANGES = {
     "a hook": lambda m: m[2].register_forward_hook(lambda module, args, out: out + 1),
     "a hook before": lambda m: m[0].register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
     "training": lambda m: m[1].train(),
+    "a number": lambda m: setattr(m[1], "eps", 1.0),
+    "a tuple": lambda m: setattr(m[0], "padding", (2, 2)),
+    "forward of one": lambda m: setattr(m[2], "forward", lambda x: x * 2),
+    "a class": lambda m: setattr(m[2], "__class__", nn.Tanh),
+    "all of a dict": lambda m: setattr(m[1], "__dict__", m[1].__dict__ | {"eps": 1.0}),
+    "a table": lambda m: setattr(m[0], "_parameters", m[0]._parameters | {"bias": None}),
 }
 
 
@@ -390,7 +399,44 @@ def test_each_change_is_seen_by_a_watch(change: str, monkeypatch: pytest.MonkeyP
         CHANGES[change](module)
         assert not compiled._state.unchanged()
         want = copy.deepcopy(module)(x)
-        engine.testing.assert_close(compiled(x), want, rtol=1e-5, atol=1e-5)
+        for _ in range(3):
+            engine.testing.assert_close(compiled(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_changed_attributes_are_seen() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor, self.factors, self.function, self.seen = 2, [1, 2.0], F.relu, 0
+
+        def forward(self, x: Any) -> Any:
+            self.seen = len(x)  # what it sets itself says nothing
+            return self.function(x * self.factor) * self.factors[0]
+
+    module, own = Net().eval(), Net.forward
+    compiled, x = engine.compile(module), engine.randn(2, 3)
+
+    def swapped() -> None:
+        Net.forward = lambda self, x: -own(self, x)  # type: ignore[method-assign]
+
+    with engine.no_grad():
+        for one in (x, x, x[:1], x[:1], x):
+            compiled(one)
+        assert [isinstance(p, str) for p in compiled.plans] == [False, False]
+        first = [*compiled.plans]
+        compiled(x)
+        assert first == compiled.plans
+        for change in (
+            lambda: setattr(module, "factor", 3), lambda: setattr(module, "factor", 3.5),
+            lambda: setattr(module, "function", F.gelu), lambda: module.factors.__setitem__(0, 5), swapped,
+            lambda: delattr(module, "factors") or setattr(module, "factors", [7]),
+        ):  # fmt: skip
+            for _ in range(6):
+                compiled(x)
+            change()
+            for _ in range(3):
+                engine.testing.assert_close(compiled(x), module(x))
+    assert not isinstance(compiled.plans[-1], str)
 
 
 def test_a_hook_of_all_modules_is_seen_by_a_watch() -> None:
@@ -421,6 +467,49 @@ def test_what_changes_and_changes_back_is_watched_again_but_not_for_ever(monkeyp
             module.note = object()  # a dict that is watched has another number
         assert len(made) == len(plan._WATCHED) and len(compiled.plans) == 1
         engine.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
+
+
+def test_writes_to_data_that_is_held_are_seen() -> None:
+    module = settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU()))
+    held = [module[0].weight.data, module[1].bias.data.data, *(module[0].bias.data for _ in range(40))]
+    compiled, x = engine.compile(module), engine.randn(2, 3, 5, 5)
+    with engine.no_grad():
+        for tensor in (held[0], held[1], held[-1], held[2]):
+            for _ in range(12):
+                compiled(x)
+            tensor.add_(1)
+            for _ in range(3):
+                engine.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
+        plans = [*compiled.plans]
+        del held, tensor
+        for _ in range(100):  # read only
+            module[0].bias.data.sum()
+            compiled(x)
+    assert compiled.plans == plans and len(module[0].bias._aliases.counters) < 20
+
+
+def test_tensors_that_are_no_parameters_are_seen() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.more = engine.ones(3), [engine.ones(3)]
+
+        def forward(self, x: Any) -> Any:
+            return x * (self.scale + 1) + self.more[0] * outside
+
+    outside, module = engine.ones(3), Net().eval()
+    compiled, x = engine.compile(module), engine.randn(2, 3)
+    with engine.no_grad():
+        for change in (
+            lambda: module.scale.mul_(3), lambda: module.more[0].mul_(3), lambda: outside.mul_(2),
+            lambda: setattr(module, "scale", engine.zeros(3)), lambda: module.more.__setitem__(0, engine.zeros(3)),
+        ):  # fmt: skip
+            for _ in range(12):
+                compiled(x)
+            change()
+            for _ in range(3):
+                engine.testing.assert_close(compiled(x), module(x))
+    assert not isinstance(compiled.plans[-1], str)
 
 
 def test_a_watch_sees_dicts_and_counters() -> None:

@@ -7,11 +7,11 @@ third is recorded, too: a first step may have made what later ones find.  A func
 that calls `backward` itself (a training step) is one program.  Where it returns what gradients flow through, as a
 module does, the program is cut in two, and the second part is the backward of one node.
 
-Checked at every call (`_Guard`): shapes, dtypes and other arguments; training flags, hooks, plain attributes, and the
-identity of parameters, buffers and modules of all modules that are called; which parameters require grad; what the
-code of the function, of functions that it calls and of `forward` reads by name (`_Names`); grad mode, default dtype,
-autocast.  A call that fits no recording is recorded, up to eight of them.  Parameters, buffers and an optimizer's
-options are read anew in each call.
+Checked at every call (`_Guard`): shapes, dtypes and other arguments; training flags, hooks, classes, plain attributes
+(engine/plan/attributes.py), and the identity of parameters, buffers and modules of all modules that are called; which
+parameters require grad; what the code of the function, of functions that it calls and of `forward` reads by name
+(`_Names`); grad mode, default dtype, autocast.  A call that fits no recording is recorded, up to eight of them.
+Parameters, buffers and an optimizer's options are read anew in each call.
 
 A program must be worth it (settling.py): its first calls take turns with calls op by op, all of them steps of the
 training, and are timed, `forward` alone where it is cut in two.  One that is clearly slower is dropped: calls with
@@ -54,17 +54,17 @@ from engine.grad_mode import enable_grad, mode
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
 from engine.plan import signature
+from engine.plan.attributes import PLAIN, Attributes
 from engine.plan.tracing import Ref, Unsupported, mapped, record, recording, tensors_in
 from engine.random import default_generator
 from engine.tensor import Tensor, wrap
 
 __all__ = ["Recorded"]
 
-_PLAIN = frozenset([bool, int, float, str, type(None)])
 _LIMIT = 8  # recordings of a function
 _REST = 16  # calls of a function whose programs were all slower, of which one is looked at
 _TRIES = 2  # how often two steps in a row may be compared
-_values, _training = methodcaller("values"), itemgetter("training")
+_values = methodcaller("values")
 _TABLES = ("_modules", "_parameters", "_buffers")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL = (_hooks.forward, _hooks.forward_pre, _hooks.backward, _hooks.backward_pre)
@@ -114,7 +114,7 @@ class _Names:
         roots = []
         for name in names & space.keys():
             roots.append(space[name])
-            if exact or type(space[name]) in _PLAIN:
+            if exact or type(space[name]) in PLAIN:
                 self.spaces[id(space), name] = space, name
         for cell in function.__closure__ or ():
             if exact:
@@ -150,7 +150,7 @@ class _Names:
         if type(space) is not dict:
             return
         for name in wanted & space.keys():
-            if type(space[name]) in _PLAIN:
+            if type(space[name]) in PLAIN:
                 self.inner[id(space), name] = space, name
             elif depth:
                 self._entries_of(space[name], names, keys, depth - 1)
@@ -204,10 +204,7 @@ def _equal(now: list[Any], then: list[Any]) -> bool:
         return False
     if all(map(is_, now, then)):
         return True
-    for a, b in zip(now, then):
-        if a is not b and not (type(a) is type(b) and type(a) in _PLAIN and a == b):
-            return False
-    return True
+    return all(a is b or (type(a) is type(b) and type(a) in PLAIN and a == b) for a, b in zip(now, then))
 
 
 class _Guard:
@@ -220,8 +217,7 @@ class _Guard:
         self.hooks = [own[name] for own in self.modules for name in _HOOKS if own.get(name) is not None]
         self.tables = [own[name] for own in self.modules for name in _TABLES]
         self.entries = list(chain.from_iterable(map(_values, self.tables)))
-        keys = [tuple(k for k, v in own.items() if type(v) in _PLAIN) for own in self.modules]
-        self.plain = [(own, itemgetter(*k, "training")) for own, k in zip(self.modules, keys)]
+        self.attributes = Attributes(modules)
         known = {id(t): t for t in (*tensors, *(e for e in self.entries if isinstance(e, Tensor)))}
         self.tensors = list(known.values())
         self.index = {id(t): i for i, t in enumerate(self.tensors)}
@@ -230,11 +226,11 @@ class _Guard:
     def settle(self) -> None:
         """Take things as they are now."""
         self.found = self.names.read()
+        self.attributes.take()
         self.then, self.hooked = self._now(), self._hooked()
 
     def _now(self) -> list[Any]:
-        plain = [get(own) for own, get in self.plain] if self.plain else []
-        return [_environment(), plain, [*map(bool, map(_needs, self.graded))]]
+        return [_environment(), [*map(bool, map(_needs, self.graded))]]
 
     def _hooked(self) -> bool:
         """Whether hooks wait anywhere that a program would not call."""
@@ -245,17 +241,15 @@ class _Guard:
     def holds(self, key: Any) -> bool:
         """Whether all is as it was."""
         entries = self.entries
-        try:
-            return (
-                key == self.key
-                and sum(map(len, self.tables)) == len(entries)
-                and all(map(is_, chain.from_iterable(map(_values, self.tables)), entries))
-                and self._now() == self.then
-                and self._hooked() is self.hooked
-                and _equal(self.names.read(), self.found)
-            )
-        except KeyError:  # an attribute is gone
-            return False
+        return (
+            key == self.key
+            and sum(map(len, self.tables)) == len(entries)
+            and all(map(is_, chain.from_iterable(map(_values, self.tables)), entries))
+            and self._now() == self.then
+            and self._hooked() is self.hooked
+            and self.attributes.hold()
+            and _equal(self.names.read(), self.found)
+        )
 
 
 class _Entry:

@@ -435,9 +435,13 @@ def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
 
 
 def launched(built: cpu.Built, arrays: Sequence[Any], rest: Sequence[Any], count: int, each: int) -> None:
+    try:
+        built([*arrays, *rest], count, each)
+    except OverflowError:  # raised before anything runs
+        rest = built.rounded(rest)
+        built([*arrays, *rest], count, each)
     if trials.seen is not None:
         trials.seen.append((built, list(arrays), list(rest), count, each))
-    built([*arrays, *rest], count, each)
 
 
 def refuse_if(array: Any) -> None:

@@ -189,7 +189,8 @@ def put_back(xp: Any, g: Any, index: Any, size: Any, kernel: Any, stride: Any, p
 def take_flat(xp: Any, x: Any, index: Any) -> Any:
     """The elements at flat indices.  x (N, C, *size), index (N, C, *out) -> (N, C, *out)."""
     rows = prod(x.shape[:2])
-    return xp.take_along_axis(x.reshape(rows, -1), index.reshape(rows, -1), axis=1).reshape(index.shape)
+    x, where = x.reshape(rows, prod(x.shape[2:])), index.reshape(rows, prod(index.shape[2:]))
+    return xp.take_along_axis(x, where, axis=1).reshape(index.shape)
 
 
 def counts(xp: Any, size: Any, out: Any, kernel: Any, stride: Any, padding: Any, include: bool, dtype: Any) -> Any:

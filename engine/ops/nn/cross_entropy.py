@@ -78,6 +78,14 @@ def _spread(grad, total, shape, reduction):
     return grad / total if reduction == "mean" else grad
 
 
+def _weighted(xp, each, weights, valid):
+    """Gradients times weights; 0 where a target is ignored, also where all are and the mean's is not a number."""
+    if weights is None:
+        return each
+    made = each * weights
+    return made if valid is None else xp.where(valid, made, 0).astype(made.dtype)
+
+
 _FORMULA = lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: nll_loss_backward(
     grad0, target, result1.detach(), tuple(input_shape), weight, ignore_index, reduction
 )
@@ -146,9 +154,8 @@ def nll_loss_backward(xp, grad_output, target, total_weight, size, weight=None, 
     g = _wide(grad_output)
     result = xp.zeros(tuple(size), g.dtype)
     rows, t = _flat(result, target)
-    where, weights, _ = _chosen(xp, t, weight, rows.shape[1], ignore_index, g.dtype)
-    each = -_spread(g, total_weight, where.shape, reduction)
-    each = each if weights is None else each * weights
+    where, weights, valid = _chosen(xp, t, weight, rows.shape[1], ignore_index, g.dtype)
+    each = _weighted(xp, -_spread(g, total_weight, where.shape, reduction), weights, valid)
     places = _at(xp, where, rows.shape[1])
     result.reshape(-1)[places] = each.reshape(places.shape) if each.ndim else each
     return result.astype(grad_output.dtype, copy=False)
@@ -293,13 +300,13 @@ def softmax_minus_target(
     classes = p.shape[1]
     where, weights, valid = _chosen(xp, t, weight, classes, ignore_index, p.dtype)
     each = _spread(_wide(grad_output), total_weight, where.shape, reduction).astype(p.dtype)
-    at_target, factor, uniform, w = each, each, None, None
-    if weights is not None:
-        at_target = factor = each * weights
+    uniform, w = None, None
+    at_target = factor = _weighted(xp, each, weights, valid)
     if smoothing:
         w = None if weight is None else weight.astype(p.dtype).reshape(-1, 1)
         uniform = each * p.dtype.type(smoothing / classes)
-        uniform = xp.where(xp.asarray(True) if valid is None else valid, uniform, uniform * 0)
+        if valid is not None:
+            uniform = xp.where(valid, uniform, 0).astype(p.dtype)
         at_target = at_target * p.dtype.type(1 - smoothing)
         factor = at_target + uniform * (p.dtype.type(classes) if w is None else w.sum())
     result = xp.empty(output.shape, p.dtype)

@@ -150,7 +150,7 @@ def pool_scatter(xp, input, indices, size):
     """Elements summed at flat indices of each channel.  input, indices (N, C, *out) -> (N, C, *size)."""
     rows, total = prod(input.shape[:2]), prod(size)
     result = xp.zeros((*input.shape[:2], *size), input.dtype)
-    where = indices.reshape(rows, -1) + (xp.arange(rows) * total).reshape(rows, 1)
+    where = indices.reshape(rows, prod(indices.shape[2:])) + (xp.arange(rows) * total).reshape(rows, 1)
     xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
     return result
 
@@ -663,11 +663,10 @@ def _adaptive_max(name, n, input, output_size):
     refuse("adaptive_max_pool3d_cpu" if n == 3 else "adaptive_max_pool2d", input._array, "iubc")
     x = input if batched else input.unsqueeze(0)
     if not all(size) or not x.numel():
-        empty = x.new_empty((*x.shape[:2], *size))
-        result = empty, empty.to(dtypes.int64)
+        where = x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64)
     else:
         where = adaptive_max_indices(x.detach(), size)
-        result = guard(name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), input), where
+    result = guard(name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), input), where
     return result if batched else tuple(_alone(r) for r in result)
 
 

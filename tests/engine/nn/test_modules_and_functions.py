@@ -123,6 +123,14 @@ def test_unpooling(dims):
     assert engine.count_nonzero(flat) == engine.count_nonzero(pooled)
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_adaptive_maxima_of_no_images_have_gradients(dims):
+    x = engine.randn(0, 3, *(5, 4, 3)[:dims], requires_grad=True)
+    found = getattr(F, f"adaptive_max_pool{dims}d")(x, 2)
+    found.sum().backward()
+    assert found.shape == (0, 3, *(2,) * dims) and x.grad.shape == x.shape
+
+
 def test_embedding_bag():
     weight = real(7, 3)
     where, starts = engine.tensor([1, 2, 4, 6, 0]), engine.tensor([0, 2])

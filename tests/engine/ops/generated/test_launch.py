@@ -313,3 +313,13 @@ def test_what_is_kept_of_a_call_with_one_array_twice_is_not_used_for_two_arrays(
         kernel(np, x, again(x))
     for first, second in ((x, y), (y, x), (y, y), (y, y[:])):
         np.testing.assert_allclose(kernel(np, first, second), own(np, first, second), atol=1e-5)
+
+
+def test_a_number_that_float32_has_not_is_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "PAYS", 1)
+    x = np.linspace(-3, 3, 20_001, dtype="f4")
+    divided, less = kernel_of("true_div"), kernel_of("lt")
+    with np.errstate(all="ignore"):
+        assert all((divided(np, x, 1e39) == 0).all() for _ in range(4))
+        assert all(less(np, x, 1e300).all() for _ in range(4))
+        assert all((less(np, x * np.float64(1e100), 1e99) == (x < 0.1)).all() for _ in range(4))  # which float64 has

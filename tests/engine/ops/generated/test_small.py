@@ -85,6 +85,9 @@ def test_other_numbers_are_another_call() -> None:
     assert kept(function, x, 0.25)
     assert np.array_equal(function(x, 0.25), np.where(np.abs(x) > 0.25, x, 0))
     assert np.array_equal(function(x, 0.5), np.where(np.abs(x) > 0.5, x, 0))
+    with np.errstate(all="ignore"):
+        assert kept(function, x, 1e39)  # which float32 has not
+    assert not function(x, 1e39).any()
 
 
 def test_a_launch_that_differs_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,3 +143,22 @@ def test_twins(name: str, weighted: bool) -> None:
     given = (np.ones((), "float32"), target, twin[1], weight, 5, "mean", *more)
     one = record.kernels["onednn"](np, twin[2], *given)
     np.testing.assert_allclose(one, record.kernel(np, twin[2], *given), 1e-5, 1e-9)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3), (70, 90), (2, 3, 4, 5), (3,)])
+def test_ignored_targets_have_no_gradient_where_there_is_no_mean(
+    shape: tuple, weighted: bool, smoothing: float
+) -> None:
+    rng = np.random.default_rng(0)
+    x = engine.from_numpy(rng.standard_normal(shape).astype("float32")).requires_grad_()
+    target = engine.full((*shape[:1], *shape[2:]) if len(shape) > 1 else (), -100, dtype=engine.int64)
+    weight = engine.ones(shape[min(1, len(shape) - 1)]) if weighted else None
+    for loss in (
+        F.cross_entropy(x, target, weight, label_smoothing=smoothing),
+        F.nll_loss(x, target, weight),
+    ):
+        assert loss.isnan()
+        (found,) = engine.autograd.grad(loss, x)
+        assert not found.any()
