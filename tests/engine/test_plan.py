@@ -1219,6 +1219,19 @@ def test_joined_layers_leave_what_others_read(batch: int, band: int, monkeypatch
         assert sum(one is not None for one in made) >= 5
 
 
+def test_a_sum_before_a_depthwise_convolution_is_not_lost() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 16, 1))
+            self.rest = nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1, groups=16), nn.Conv2d(16, 32, 1), nn.Conv2d(32, 8, 3))
+
+        def forward(self, x: Any) -> Any:
+            return self.rest(x + self.first(x))
+
+    planned(Net().eval(), engine.randn(2, 16, 20, 20))  # no warning of a wrong one
+
+
 def test_layers_that_are_joined_wrongly_are_found(monkeypatch: pytest.MonkeyPatch, kernels: str) -> None:
     from engine.ops.generated import stages
 

@@ -317,6 +317,8 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
         return None
     if np.may_share_memory(_array(first["picture"]), _array(last["result"])):
         return None
+    if before is not None and first["added"]:  # to all of its result, not to a band
+        return None
     height, width, channels, lines, columns = (middle[n] for n in ("height", "width", "channels", "rows", "columns"))
     count = last["total"] // (lines * columns)
     reach, step = middle["tall"], middle["step_down"]
