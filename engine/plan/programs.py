@@ -126,7 +126,8 @@ class Programs:
             return made
 
         fixed = isinstance(lowering.source(number, image), np.ndarray)
-        planar = entry.call.op.name == "convolution" and not fixed and size[1] <= _PLANAR
+        points = isinstance(lowering.chosen.get(entry.out), winograd.Prepared)  # which reads channels-last
+        planar = entry.call.op.name == "convolution" and not fixed and size[1] <= _PLANAR and not points
         x = operand(number, planar)
         post = lowering.posts(entry, place) if not pool else ()
         others = [operand(n) for n in lowering.taken_by(entry, place)[1:]]
@@ -142,9 +143,8 @@ class Programs:
         elif image:
             if given["transposed"]:
                 return None
-            chosen = lowering.chosen.get(entry.out)
-            if isinstance(chosen, winograd.Prepared):
-                layer.code = stages.points(x, chosen, out, added)
+            if points:
+                layer.code = stages.points(x, lowering.chosen[entry.out], out, added)
                 return layer
             weight, bias = (graph.array(given[n]) for n in ("weight", "bias"))
             geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
