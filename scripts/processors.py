@@ -69,7 +69,13 @@ VARIANTS = {
         ),
     ),
     "jit-avx2": Variant(
-        "generated code: AVX2", "AVX2", _AVX512, "Haswell", options=SHARED, jit="always", tests=GENERATED
+        "generated code, plans of it: AVX2",
+        "AVX2",
+        _AVX512,
+        "Haswell",
+        options=SHARED,
+        jit="always",
+        tests=(*GENERATED, "tests/engine/test_plan.py"),
     ),
     "one-thread": Variant("oneDNN's part: OMP_NUM_THREADS=1", options=(*MARKED, "-p", "no:xdist"), threads="1"),
 }
