@@ -20,7 +20,7 @@ from engine.plan.graph import Graph
 from engine.plan.tracing import Call, Ref
 from engine.tensor import raw_array, wrap
 
-__all__ = ["Attention", "compute", "find", "gather", "join_linears", "scores", "standing_for"]
+__all__ = ["Attention", "compute", "find", "gather", "scores", "standing_for"]
 
 _NEAR = 1 << 18  # scores of the images that go together, 1 MB
 _COPIES = frozenset(["clone", "reshape_copy"])  # of a result which lies as they would have it they are that result
@@ -121,10 +121,11 @@ def _region(graph: Graph, position: int, consumers: dict[int, list[int]]) -> tup
 
 
 class _Gathered(Call):
-    """Attention that stands for products and a softmax, `calls`."""
+    """Attention that stands for products and a softmax, `calls`; `turned` gives its key."""
 
-    __slots__ = ("calls",)
+    __slots__ = ("calls", "turned")
     calls: list[Call]
+    turned: Call
 
 
 def gather(graph: Graph) -> None:
@@ -133,16 +134,15 @@ def gather(graph: Graph) -> None:
         made = _gathered(graph, last)
         if made is None:
             continue
-        turned, call = made
         before = graph.calls
         at = before.index(last)
-        graph.calls = [c for c in before[:at] if c not in call.calls] + [turned, call] + before[at + 1 :]
-        if _found(graph, graph.calls.index(call), graph.consumers()) is None:
+        graph.calls = [c for c in before[:at] if c not in made.calls] + [made.turned, made] + before[at + 1 :]
+        if _found(graph, graph.calls.index(made), graph.consumers()) is None:
             graph.calls = before
 
 
-def _gathered(graph: Graph, last: Call) -> tuple[Call, _Gathered] | None:
-    """(what turns the key, attention) instead of the calls of which the last is a product."""
+def _gathered(graph: Graph, last: Call) -> _Gathered | None:
+    """Attention instead of the calls of which the last is a product."""
     consumers = graph.consumers()
     makers = {out: call for call in graph.calls for out in call.outputs}
     calls = [last]
@@ -201,7 +201,8 @@ def _gathered(graph: Graph, last: Call) -> tuple[Call, _Gathered] | None:
         function, (query, Ref(turned), value, mask, None, scale), {}, [last.outputs[0], soft.outputs[0]], False
     )
     call.calls = [c for c in graph.calls if c in calls]
-    return Call(OPS["transpose"].function, (key, -2, -1), {}, [turned], False), call
+    call.turned = Call(OPS["transpose"].function, (key, -2, -1), {}, [turned], False)
+    return call
 
 
 def _of_scores(call: Call | None) -> bool:
@@ -209,20 +210,29 @@ def _of_scores(call: Call | None) -> bool:
 
 
 def find(graph: Graph, run: Callable[[Call], Any]) -> dict[int, Attention]:
-    """What of a graph is such attention, by the position of its call.  What was gathered in vain is as it was."""
-    for call in [c for c in graph.calls if isinstance(c, _Gathered)]:
+    """What of a graph is such attention, by the position of its call; its layers of one input are one.
+
+    What was gathered in vain is as it was.
+    """
+
+    def entry(call: Call) -> Attention | None:
         made = _found(graph, graph.calls.index(call), graph.consumers())
-        if made is None or _example(made, run) is None:
-            at = graph.calls.index(call)
-            graph.calls[at : at + 1] = standing_for(call)
-    consumers = graph.consumers()
+        return made if made is not None and _example(made, run) is not None else None
+
     found: dict[int, Attention] = {}
-    for position, call in enumerate(graph.calls):
-        if call.op.name != "attention":
-            continue
-        made = _found(graph, position, consumers)
-        if made is not None and _example(made, run) is not None:
-            found[position] = made
+    served = []
+    for call in [c for c in graph.calls if c.op.name == "attention"]:
+        if entry(call) is not None:
+            _join_layers(graph, call)
+            served.append(call)
+        elif isinstance(call, _Gathered):
+            at = graph.calls.index(call)
+            graph.calls[at : at + 1] = call.calls
+            graph.calls.remove(call.turned)
+    for call in served:
+        made = entry(call)
+        if made is not None:
+            found[made.position] = made
     return found
 
 
@@ -248,8 +258,8 @@ def _found(graph: Graph, position: int, consumers: dict[int, list[int]]) -> Atte
             break
         after.append(uses[0])
         number = user.outputs[0]
-    kept = number in graph.outputs or any(graph.calls[u].op.view or graph.calls[u].inplace for u in consumers[number])
-    if not after or kept:
+    users = [graph.calls[at] for at in consumers.get(number, ())]
+    if not after or number in graph.outputs or any(user.op.view or user.inplace for user in users):
         return None
     views, layers = region
     return Attention(graph, position, views, after, [graph.calls[i].outputs[0] for i in layers])
@@ -293,19 +303,17 @@ def scores(entry: Attention) -> tuple[int, ...]:
     return (entry.images(), *entry.graph.shape(entry.call.outputs[1])[1:])
 
 
-def join_linears(graph: Graph) -> None:
-    """Linear layers of one input whose results attention reads: one layer, whose result is split."""
-    for call in [c for c in graph.calls if c.op.name == "attention"]:
-        region = _region(graph, graph.calls.index(call), graph.consumers())
-        layers = [graph.calls[i] for i in region[1]] if region is not None else []
-        by_input: dict[int, list[Call]] = {}
-        for layer in layers:
-            source = layer.bound()["input"]
-            if isinstance(source, Ref):
-                by_input.setdefault(source.index, []).append(layer)
-        for together in by_input.values():
-            if len(together) > 1:
-                _join(graph, together)
+def _join_layers(graph: Graph, call: Call) -> None:
+    """Make linear layers of one input, whose results attention reads, one layer, whose result is split."""
+    region = _region(graph, graph.calls.index(call), graph.consumers())
+    by_input: dict[int, list[Call]] = {}
+    for layer in [graph.calls[i] for i in region[1]] if region is not None else []:
+        source = layer.bound()["input"]
+        if isinstance(source, Ref):
+            by_input.setdefault(source.index, []).append(layer)
+    for together in by_input.values():
+        if len(together) > 1:
+            _join(graph, together)
 
 
 def _join(graph: Graph, layers: list[Call]) -> None:

@@ -115,7 +115,6 @@ def lower(trace: Trace, narrow: str = "") -> InferencePlan:
     if onednn_kernels() and not narrow:
         written.as_linears(graph)
         attention.gather(graph)
-        attention.join_linears(graph)
     drop_unused(graph)
     if not graph.calls:
         raise Unsupported("it calls no op on its input")
@@ -194,7 +193,7 @@ class _Lowering:
         self.bits: set[int] = set()  # values that lie in narrow elements
         self.scales: dict[int, float] = {}  # of values in int8
         self.room = np.empty(0, np.uint8)  # for what a layer reads, in narrow elements
-        self.consumers = graph.consumers()
+        self.consumers: dict[int, list[int]] = {}  # of each value, by position
         self.taken: set[int] = set()  # positions of calls that are part of an earlier layer
         self.blocks: list[np.ndarray] = []  # bytes
         self.free: list[int] = []
@@ -209,6 +208,7 @@ class _Lowering:
     def steps(self) -> list[_Step]:
         order: list[tuple[int, Any]] = []
         found_attention = {} if self.narrowing else attention.find(self.graph, lambda call: _generic(call).run)
+        self.consumers = self.graph.consumers()
         for one in found_attention.values():
             self.taken.update(one.positions)
         for i, call in enumerate(self.graph.calls):

@@ -53,14 +53,15 @@ class _Written:
     def scaled(self, value: Any) -> tuple[Any, float]:
         """(what a value is a multiple of, by what number)."""
         by = 1.0
-        while True:
-            call = self.makers.get(value.index) if isinstance(value, Ref) else None
-            given = call.bound() if call is not None and call.op.name in ("mul", "true_div") else {"other": None}
-            if not isinstance(given["other"], int | float) or not given["other"] or call.inplace:  # type: ignore[union-attr]
-                return value, by
-            by = by * given["other"] if call.op.name == "mul" else by / given["other"]  # type: ignore[union-attr]
-            self.calls.append(call)  # type: ignore[arg-type]
-            value = given["input"]
+        while isinstance(value, Ref) and value.index in self.makers:
+            call = self.makers[value.index]
+            number = call.bound()["other"] if call.op.name in ("mul", "true_div") and not call.inplace else None
+            if not isinstance(number, int | float) or not number:
+                break
+            by = by * number if call.op.name == "mul" else by / number
+            self.calls.append(call)
+            value = call.bound()["input"]
+        return value, by
 
     def alone(self, last: Call) -> bool:
         """Whether nobody else reads what lies between."""

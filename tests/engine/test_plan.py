@@ -1410,6 +1410,27 @@ def test_products_and_a_softmax_that_are_no_attention() -> None:
     planned(Net(written, heads=heads).eval(), engine.randn(2, 5, 24), engine.randn(2, 1, 5, 5))
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_keys_that_heads_share_leave_the_layers_around_as_they_are(written: bool, kernels: str) -> None:
+    """What seemed to be a step, but has no kernel: the calls are those of the module again, where they were."""
+
+    def forward(self: Any, x: Any) -> Any:
+        batch, length, _ = x.shape
+        q = self.query(x).view(batch, length, 3, 8).transpose(1, 2)
+        k, v = self.both(x).view(batch, length, 1, 16).transpose(1, 2).split(8, -1)
+        k, v = k.expand(q.shape), v.expand(q.shape)
+        found = F.softmax(q @ k.transpose(-1, -2) / 3, -1) @ v if written else F.scaled_dot_product_attention(q, k, v)
+        rows = F.relu(self.out(found.transpose(1, 2).reshape(x.shape)))
+        return x + self.last(F.relu(self.more(rows)))
+
+    layers = {name: nn.Linear(24, 24) for name in ("query", "out", "more", "last")}
+    compiled = planned(Net(forward, both=nn.Linear(24, 16), **layers).eval(), engine.randn(2, 7, 24))
+    if kernels == "onednn":
+        found = names(compiled)
+        assert found.count("linear") == 2 and found.count("transpose") == 3 + written
+        assert found[-3:] == ["linear+eltwise", "linear+eltwise", "linear+binary"]
+
+
 def test_a_mask_that_hides_all_of_a_row_gives_zeros_in_later_calls_too(kernels: str) -> None:
     heads = Heads("apart")
     compiled = planned(Net(lambda self, x, mask: self.heads(x, None, mask), heads=heads).eval(), *given_masks(False))
