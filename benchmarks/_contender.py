@@ -47,6 +47,9 @@ def layers_step(torch: Any, name: str, workload: str) -> Any:
     F = torch.nn.functional
     if kind == "forward":
         model = getattr(made, NETWORKS[task])().eval()
+        for module in model.modules():  # values stay of one size, so that what a wrong layer does shows in the results
+            if isinstance(module, torch.nn.Conv2d):
+                torch.nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         x = torch.randn(int(batch), 3, 224, 224) if task in PICTURES else torch.randint(30522, (int(batch), 128))
         if name.endswith("channels_last"):
             model, x = (
@@ -55,6 +58,11 @@ def layers_step(torch: Any, name: str, workload: str) -> Any:
             )
         if name.startswith("engine plan"):  # "engine plan int8": in that type
             model = torch.compile(model, dtype=getattr(torch, name.split()[2])) if name[11:] else torch.compile(model)
+            with torch.no_grad():
+                model(x)
+            why = [plan for plan in model.plans if isinstance(plan, str)]
+            if why:
+                raise SystemExit(f"it runs op by op: {why[0]}")
         if name.startswith("torch compile"):
             model = torch.compile(model)
 
