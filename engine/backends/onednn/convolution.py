@@ -15,6 +15,7 @@ import numpy as np
 from engine.backends.onednn import _abi
 from engine.backends.onednn.packing import Packing
 from engine.backends.onednn.primitives import (
+    Desc,
     Primitive,
     PrimitiveDesc,
     Unsupported,
@@ -32,7 +33,7 @@ from engine.layouts import empty_channels_last, lies_channels_last, to_channels_
 _F32 = np.dtype("float32")
 
 
-def _weight_view(w: np.ndarray, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def weight_view(w: np.ndarray, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides of (O, C/G, *kernel) as oneDNN sees them: (G, O/G, C/G, *kernel) where there are groups."""
     strides = strides_of(w)
     if groups == 1:
@@ -50,14 +51,44 @@ def _right_padding(
     ]
 
 
-class _Geometry:
-    """What the three directions share: descriptors and window arithmetic as oneDNN counts it (dilation from 0)."""
+class Geometry:
+    """What the three directions share: descriptors and window arithmetic as oneDNN counts it (dilation from 0).
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, shape: Any, stride: Any, padding: Any, dilation: Any) -> None:
-        self.x, self.y = activation_desc(x), activation_desc(y)
-        kernel = shape[-(x.ndim - 2) :]
-        right = _right_padding(x.shape[2:], y.shape[2:], kernel, stride, padding, dilation)
+    `shape` and `strides` are the weight's, as oneDNN sees it; `apart`: each channel is a group; `patches`: windows do
+    not meet.  The same memory may be described in two ways.  A picture of one column is described as one row, since
+    oneDNN's products are of a row's pixels (Crepe's kernels of 64 x 1: 0.15 of the time); sequences whose channels are
+    apart are rows of pictures, for which alone it has code.
+    """
+
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, shape: Any, strides: Any, stride: Any, padding: Any, dilation: Any
+    ) -> None:  # fmt: skip
+        self._column = x.ndim == 4 and x.shape[3] == y.shape[3] == 1 < x.shape[2]
+        self.dims = x.ndim - 2
+        self.grouped = len(shape) > x.ndim
+        self.apart = self.grouped and shape[1] == shape[2] == 1
+        self.patches = all(s >= k for s, k in zip(stride, shape[-self.dims :]))
+        self._sequence = self.dims == 1 and self.apart
+        if self._column:
+            shape, strides, stride, padding, dilation = (
+                (*one[:-2], one[-1], one[-2]) for one in (shape, strides, stride, padding, dilation)
+            )
+        if self._sequence:
+            shape, strides = (*shape[:-1], 1, shape[-1]), (*strides[:-1], *strides[-2:])
+            stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
+        self.shape, self.strides = tuple(shape), tuple(strides)
+        (self.x, size), (self.y, out) = ((self.desc(a), self._as_described(a).shape[2:]) for a in (x, y))
+        right = _right_padding(size, out, self.shape[-len(size) :], stride, padding, dilation)
         self.windows = (list(stride), [d - 1 for d in dilation], list(padding), right)
+
+    def desc(self, array: np.ndarray) -> Desc:
+        """The descriptor of pictures (N, C, *size)."""
+        return activation_desc(self._as_described(array))
+
+    def _as_described(self, array: np.ndarray) -> np.ndarray:
+        if self._sequence:
+            return array.reshape(*array.shape[:2], 1, array.shape[2])
+        return array.swapaxes(2, 3) if self._column else array
 
 
 def work(y: np.ndarray, w: np.ndarray) -> float:
@@ -65,13 +96,27 @@ def work(y: np.ndarray, w: np.ndarray) -> float:
     return y.size * w.size / (32 * max(1, w.shape[0]))
 
 
-_FEW_OUTPUTS = 6  # of a group: below, AVX2's code writes each pixel through a mask, at a hundredth of its speed
+_FEW = (
+    6  # channels of a group's result: below, AVX2's code writes each pixel through a mask, at a hundredth of its speed
+)
+_WEIGHTS = ("jit:avx2", "jit_1x1:avx2", "jit_dw:avx2", "x64:gemm:jit")  # slow for the gradient of a sequence's weights
 
 
-def refuse_few(plan: PrimitiveDesc, outputs: int, groups: int) -> None:
-    """Raises Unsupported for a convolution to few channels that only oneDNN's slow code for AVX2 would serve."""
-    if plan.implementation.startswith("brgconv:avx2") and outputs // groups < _FEW_OUTPUTS:
-        raise Unsupported(f"oneDNN: {plan.implementation} is slow for {outputs // groups} output channels")
+def refuse_slow(plan: PrimitiveDesc, geometry: Geometry, made: int | None = None) -> None:
+    """Raises Unsupported for a convolution that numpy does faster than the only code that oneDNN has for it.
+
+    made: channels of a group's result; of the gradient of a weight None.  Figures: docs/performance.md.
+    """
+    name, dims = plan.implementation, geometry.dims
+    slow = geometry.apart and name == "x64:gemm:jit" and dims < 3
+    if made is None:
+        slow = slow or (dims == 1 and name in _WEIGHTS and (geometry.apart or not geometry.grouped))
+    elif made < _FEW and dims < 3:
+        apart = dims == 1 or geometry.patches  # what windows add to the gradient hardly meets
+        slow = slow or name.startswith("brgconv:avx2") or name.startswith("brg_fwd:avx2+brgconv:")
+        slow = slow or (name == "brgconv_strided:avx2" and apart)
+    if slow:
+        raise Unsupported(f"oneDNN: {name} is slow for this convolution")
 
 
 class Forward:
@@ -90,20 +135,20 @@ class Forward:
         self.used, self._key, self._channels_last = True, key, converted
         self._lies = lies_channels_last(x)
         self._shape = (x.shape[0], w.shape[0], *out)
-        shape, strides = _weight_view(w, groups)
         y = empty_channels_last(self._shape, np.float32)
-        g = _Geometry(x if self._lies else to_channels_last(x), y, shape, stride, padding, dilation)
+        lying = x if self._lies else to_channels_last(x)
+        g = Geometry(lying, y, *weight_view(w, groups), stride, padding, dilation)
         b = None if bias is None else desc_of(bias.shape, (1,))
         plan = PrimitiveDesc(
-            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape),
+            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(g.shape),
             null() if b is None else b, g.y, *g.windows, attributes(), work=work(y, w),
         )  # fmt: skip
-        refuse_few(plan, w.shape[0], groups)
+        refuse_slow(plan, g, w.shape[0] // groups)
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
         if b is not None:
             descs[_abi.BIAS] = b
-        self._run = Primitive(plan, descs, packing=Packing(desc_of(shape, strides), packed))
+        self._run = Primitive(plan, descs, packing=Packing(desc_of(g.shape, g.strides), packed))
 
     def __call__(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         made = empty_channels_last(self._shape, _F32)
@@ -125,17 +170,17 @@ def backward_input(
            groups)  # fmt: skip
 
     def make() -> Primitive:
-        shape, strides = _weight_view(w, groups)
-        geometry = _Geometry(out, g, shape, stride, padding, dilation)
+        geometry = Geometry(out, g, *weight_view(w, groups), stride, padding, dilation)
         x, y = geometry.x, geometry.y
-        hint = _hint(geometry, shape)
+        hint = _hint(geometry)
         plan = PrimitiveDesc(
-            "convolution_backward_data", _abi.CONVOLUTION_DIRECT, x, any_desc(shape), y, *geometry.windows,
+            "convolution_backward_data", _abi.CONVOLUTION_DIRECT, x, any_desc(geometry.shape), y, *geometry.windows,
             hint, attributes(), work=work(g, w),
         )  # fmt: skip
+        refuse_slow(plan, geometry, out.shape[1] // groups)
         packed = plan.desc(_abi.WEIGHTS_MD)
         descs = {_abi.DIFF_DST: y, _abi.WEIGHTS: packed, _abi.DIFF_SRC: x}
-        return Primitive(plan, descs, packing=Packing(desc_of(shape, strides), packed))
+        return Primitive(plan, descs, packing=Packing(desc_of(geometry.shape, geometry.strides), packed))
 
     found = primitive(key, make)
     if found is None:
@@ -153,19 +198,19 @@ def backward_weight(
            groups, bias is None)  # fmt: skip
 
     def make() -> Primitive:
-        shape, strides = _weight_view(out, groups)
-        geometry = _Geometry(x, g, shape, stride, padding, dilation)
+        geometry = Geometry(x, g, *weight_view(out, groups), stride, padding, dilation)
         b = None if bias is None else desc_of(bias.shape, (1,))
-        hint = _hint(geometry, shape)
+        hint = _hint(geometry)
         plan = PrimitiveDesc(
-            "convolution_backward_weights", _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(shape),
+            "convolution_backward_weights", _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(geometry.shape),
             null() if b is None else b, geometry.y, *geometry.windows, hint, attributes(), work=work(g, out),
         )  # fmt: skip
+        refuse_slow(plan, geometry)
         packed = plan.desc(_abi.DIFF_WEIGHTS_MD)
         descs = {_abi.SRC: geometry.x, _abi.DIFF_DST: geometry.y, _abi.DIFF_WEIGHTS: packed}
         if b is not None:
             descs[_abi.DIFF_BIAS] = b
-        plain = desc_of(shape, strides)
+        plain = desc_of(geometry.shape, geometry.strides)
         return Primitive(plan, descs, packing=Packing(plain, packed, back=True))
 
     found = primitive(key, make)
@@ -182,9 +227,9 @@ def backward_weight(
     return True
 
 
-def _hint(geometry: _Geometry, shape: Any) -> PrimitiveDesc:
+def _hint(geometry: Geometry) -> PrimitiveDesc:
     """The forward descriptor that a backward one asks for."""
     return PrimitiveDesc(
-        "convolution_forward", _abi.TRAINING, _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(shape), null(),
+        "convolution_forward", _abi.TRAINING, _abi.CONVOLUTION_DIRECT, geometry.x, any_desc(geometry.shape), null(),
         geometry.y, *geometry.windows, attributes(), hint=True,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.cpu.keeping import aligned
 from engine.backends.onednn import _abi
 from engine.backends.onednn.arrays import long_row
-from engine.backends.onednn.convolution import _Geometry, _weight_view, refuse_few, work
+from engine.backends.onednn.convolution import Geometry, refuse_slow, weight_view, work
 from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
@@ -97,16 +97,15 @@ def convolution(
         return None
     try:
         masks, numbers, weight = _scaled(x, weight, scales, 1 if groups == 1 else 3)
-        shape, strides = _weight_view(weight, groups)
-        g = _Geometry(x, out, shape, stride, padding, dilation)
+        g = Geometry(x, out, *weight_view(weight, groups), stride, padding, dilation)
         b = null() if bias is None else desc_of(bias.shape, (1,))
         plan = PrimitiveDesc(
-            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(shape, element_of(x)), b,
-            g.y, *g.windows, attributes(post := _chain(post, activation_desc, out), masks),
+            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(g.shape, element_of(x)), b,
+            g.y, *g.windows, attributes(post := _chain(post, g.desc, out), masks),
             work=work(out, weight),
         )  # fmt: skip
-        refuse_few(plan, weight.shape[0], groups)
-        return _run(plan, g.x, g.y, weight, Desc(shape, strides, element_of(weight)), bias, post, numbers)
+        refuse_slow(plan, g, weight.shape[0] // groups)
+        return _run(plan, g.x, g.y, weight, Desc(g.shape, g.strides, element_of(weight)), bias, post, numbers)
     except Unsupported:
         return None
 
@@ -128,13 +127,13 @@ def transposed(
     if groups > 1:
         shape, strides = (groups, *shape), (inside * first, *strides)
     try:
-        g = _Geometry(out, x, shape, stride, padding, dilation)  # of the convolution whose gradient it is
+        g = Geometry(out, x, shape, strides, stride, padding, dilation)  # of the convolution whose gradient it is
         b = null() if bias is None else desc_of(bias.shape, (1,))
         plan = PrimitiveDesc(
-            "deconvolution_forward", _abi.INFERENCE, _abi.DECONVOLUTION_DIRECT, g.y, any_desc(shape), b, g.x,
-            *g.windows, attributes(post := _chain(post, activation_desc, out)), work=work(x, weight),
+            "deconvolution_forward", _abi.INFERENCE, _abi.DECONVOLUTION_DIRECT, g.y, any_desc(g.shape), b, g.x,
+            *g.windows, attributes(post := _chain(post, g.desc, out)), work=work(x, weight),
         )  # fmt: skip
-        return _run(plan, g.y, g.x, weight, Desc(shape, strides, _abi.F32), bias, post, {})
+        return _run(plan, g.y, g.x, weight, Desc(g.shape, g.strides, _abi.F32), bias, post, {})
     except Unsupported:
         return None
 

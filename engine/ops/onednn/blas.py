@@ -13,6 +13,7 @@ import numpy as np
 
 from engine._checks import broadcast_shapes
 from engine.backends.cpu import empty, halves
+from engine.backends.cpu.fast import Fast
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import ready, usable
 from engine.dispatch import kernel
@@ -40,6 +41,26 @@ def _gemm(a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> bo
 def _multiply(a: Any, b: Any, out: Any) -> None:
     if not arrays.sgemm(a, b, out):
         np.matmul(a, b, out=out)
+
+
+class _Products(Fast):
+    """`fast`, whose large products are oneDNN's: for kernels of numpy's that serve in the place of one of oneDNN's."""
+
+    @staticmethod
+    def matmul(a: Any, b: Any, out: Any = None) -> Any:
+        """np.matmul of matrices, or of stacks of them."""
+        if min(a.ndim, b.ndim) < 2 or not _worth(*a.shape[-2:], b.shape[-1]) or not a.dtype == b.dtype == np.float32:
+            return Fast.matmul(a, b, out)
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        if out is None:
+            out = empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
+        left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+        for at in np.ndindex(lead):
+            _multiply(products.straight(np, left[at]), products.straight(np, right[at]), out[at])
+        return out
+
+
+fast_products = _Products()
 
 
 def _halves(a: Any, b: Any, bias: Any = None) -> Any:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn import convolution as conv
-from engine.backends.onednn.primitives import primitive, usable
-from engine.dispatch import kernel
+from engine.backends.onednn.primitives import primitive, ready, usable
+from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.layouts import (
     asks_channels_last,
     empty_channels_last,
+    in_torch_order,
     lies_channels_last,
     to_channels_last,
 )
 from engine.ops.nn import _conv, _pool, pooling
 from engine.ops.nn import conv as convolution
+from engine.ops.onednn.blas import fast_products
 from engine.ops.onednn.reduction import column_sums, rows_of_channels
 
 
@@ -38,6 +41,45 @@ def result(shape: Any, *operands: Any) -> Any:
 
 # --- convolution
 
+_MANY = 1024  # geometries, then all are forgotten
+_refused: set[Any] = set()  # gradients that oneDNN has no fast code for
+
+
+def _own(op: Any, *args: Any) -> Any:
+    """What the op's own kernel gives of arrays in torch's order, with oneDNN's products: BLAS's threads stay asleep."""
+    given = [in_torch_order(a) if isinstance(a, np.ndarray) and a.ndim > 2 else a for a in args]
+    return OPS[op.__name__].kernel(fast_products, *given)
+
+
+def _read_as_it_lies(x: Any, outputs: int, kernel: Any, padding: Any, groups: int) -> bool:
+    """Whether a product of the picture x in torch's order is quicker than to turn x: of its elements alone, to few."""
+    pointwise = groups == 1 and all(k == 1 for k in kernel) and not any(padding)
+    return pointwise and 2 * outputs <= x.shape[1] and not lies_channels_last(x)
+
+
+class _Product:
+    """A convolution of single elements, by products."""
+
+    used = True
+
+    def __init__(self, *geometry: Any) -> None:
+        self._geometry = geometry
+
+    def __call__(self, x: Any, w: Any, bias: Any) -> Any:
+        return _own(convolution.convolution, x, w, bias, *self._geometry)
+
+
+def _gradient(op: Any, run: Callable[[], Any], a: Any, b: Any, *rest: Any) -> Any:
+    """The gradient `op(a, b, *rest)` by `run`, which makes nothing of it where oneDNN has no fast code."""
+    key = op.__name__, a.shape, b.shape, rest
+    if key not in _refused:
+        if (made := run()) is not NotImplemented or not ready():
+            return made
+        if len(_refused) >= _MANY:
+            _refused.clear()
+        _refused.add(key)
+    return _own(op, a, b, *rest)
+
 
 @kernel(convolution.convolution, "onednn")
 def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), transposed=False,
@@ -45,23 +87,27 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
     if not usable(input, weight, bias) or input.ndim != weight.ndim:
         return NotImplemented
     geometry = tuple(stride), tuple(padding), tuple(dilation)
-    output_padding = tuple(output_padding)
+    given = *geometry, transposed, tuple(output_padding), groups
     key = (
         "convolution", input.__class__, input.shape, input.strides, weight.__class__, weight.shape, weight.strides,
-        bias is None or bias.shape, geometry, transposed, output_padding, groups,
+        bias is None or bias.shape, given,
     )  # fmt: skip
 
     def make() -> Any:
         convolution.check(input, weight, bias, *geometry, transposed, output_padding, groups)
         if transposed:
             return _Transposed(output_padding, *geometry, groups)
+        if _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups):
+            return _Product(*given)
         out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
         plain = conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
         return _Layer(plain, input.shape, weight.shape, geometry, groups, converted)
 
     found = primitive(key, make)
-    return NotImplemented if found is None else found(input, weight, bias)
+    if found is not None:
+        return found(input, weight, bias)
+    return _own(convolution.convolution, input, weight, bias, *given) if ready() else NotImplemented
 
 
 class _Layer:
@@ -117,10 +163,8 @@ class _Transposed:
 
     def __call__(self, input: Any, weight: Any, bias: Any) -> Any:
         shape = convolution.transposed_shape(input, weight, *self.geometry, self.output_padding, self.groups)
-        made = result(shape, input, weight)
-        if not conv.backward_input(activation(input), weight, made, *self.geometry, self.groups):
-            return NotImplemented
-        if bias is not None:
+        made = _convolution_backward_input(np, input, weight, shape, *self.geometry, self.groups)
+        if made is not NotImplemented and bias is not None:
             made += bias.reshape(-1, *(1,) * len(self.geometry[0]))
         return made
 
@@ -129,14 +173,19 @@ class _Transposed:
 def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, dilation, groups):
     if not usable(grad_output, weight) or not math.prod(size):
         return NotImplemented
-    g, geometry = activation(grad_output), (stride, padding, dilation, groups)
+    size, stride, padding, dilation = map(tuple, (size, stride, padding, dilation))
+    geometry = stride, padding, dilation, groups
 
-    def plain() -> Any:
-        made = result(size, grad_output, weight)
+    def run() -> Any:
+        g, made = activation(grad_output), result(size, grad_output, weight)
         return made if conv.backward_input(g, weight, made, *geometry) else NotImplemented
 
+    def plain() -> Any:
+        return _gradient(convolution.convolution_backward_input, run, grad_output, weight, size, *geometry)
+
+    g = grad_output
     if (code := _in_front(g.size)) and code[0].serves(size, weight.shape, *geometry):
-        trial = code[0].tried(code[0].Input, g.shape, weight.shape, tuple(padding))
+        g, trial = activation(g), code[0].tried(code[0].Input, g.shape, weight.shape, padding)
         return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight), weight)
     return plain()
 
@@ -145,14 +194,22 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
 def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, dilation, groups):
     if not usable(grad_output, input) or not math.prod(size):
         return NotImplemented
-    g, x, geometry = activation(grad_output), activation(input), (stride, padding, dilation, groups)
+    size, stride, padding, dilation = map(tuple, (size, stride, padding, dilation))
+    geometry = stride, padding, dilation, groups
+
+    def run() -> Any:
+        made = np.empty(size, "float32")
+        done = conv.backward_weight(activation(grad_output), activation(input), made, *geometry)
+        return made if done else NotImplemented
 
     def plain() -> Any:
-        made = np.empty(size, "float32")
-        return made if conv.backward_weight(g, x, made, *geometry) else NotImplemented
+        return _gradient(convolution.convolution_backward_weight, run, grad_output, input, size, *geometry)
 
+    g, x = grad_output, input
+    if _read_as_it_lies(x, size[0], size[2:], padding, groups):
+        return _own(convolution.convolution_backward_weight, g, x, size, *geometry)
     if (code := _in_front(g.size)) and code[0].serves(x.shape, size, *geometry):
-        trial = code[0].tried(code[0].Weight, x.shape, g.shape, tuple(padding))
+        g, x, trial = activation(g), activation(x), code[0].tried(code[0].Weight, x.shape, g.shape, padding)
         return trial.chosen(lambda: trial.run(x, g, np.empty(size, "float32")), plain, (x, g))
     return plain()
 

@@ -98,15 +98,19 @@ GEOMETRIES = [  # input (N, C, *size), O, kernel, stride, padding, dilation, gro
     ((1, 8, 6, 6), 8, (3, 3), (2, 1), (1, 1), (1, 1), 8),
     ((2, 3, 12), 5, (4,), (3,), (2,), (1,), 1),
     ((1, 4, 4, 5, 6), 6, (2, 1, 3), (1, 2, 1), (0, 0, 1), (1, 1, 1), 1),
+    ((2, 8, 19, 1), 8, (5, 1), (2, 1), (1, 0), (2, 1), 1),  # one column
+    ((2, 8, 19, 1), 8, (5, 3), (1, 1), (2, 1), (1, 1), 2),
+    ((2, 16, 19), 16, (5,), (2,), (1,), (1,), 16),  # channels of sequences apart
 ]
 
 
 @needs_library
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_convolution(geometry: Any) -> None:
+def test_convolution(geometry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.backends.onednn import convolution
     from engine.backends.onednn.primitives import ready
 
+    monkeypatch.setattr(convolution, "refuse_slow", lambda *_: None)
     size, outputs, kernel, *window, groups = geometry
     x, w, b = (
         channels_last(*size),
@@ -449,6 +453,71 @@ def test_few_output_channels_are_not_left_to_slow_code() -> None:
     )
     first, second = python(code, ONEDNN_MAX_CPU_ISA="AVX2").splitlines()
     assert not first.startswith("brgconv:avx2") and second == "288.0"
+
+
+@needs_library
+def test_what_numpy_does_faster_is_left_to_it() -> None:
+    """On AVX2: transposed convolutions to few channels took 40 times as long, gradients of a sequence's weights 7."""
+    code = """
+import numpy as np
+from engine.backends.onednn import convolution, primitives
+from engine.ops.nn import _conv
+assert primitives.ready()
+def case(size, outputs, kernel, stride=1, padding=0, dilation=1, groups=1):
+    window = [(value,) * len(kernel) for value in (stride, padding, dilation)]
+    rng = np.random.default_rng(3)
+    x, w = (rng.standard_normal(s, np.float32) for s in (size, (outputs, size[1] // groups, *kernel)))
+    g = rng.standard_normal((size[0], outputs, *_conv.output_size(size[2:], kernel, *window)), np.float32)
+    turned = [np.moveaxis(np.ascontiguousarray(np.moveaxis(a, 1, -1)), -1, 1) for a in (x, g)]
+    made = [None, np.empty_like(turned[0]), np.empty_like(w)]
+    try:
+        run = convolution.Forward(1, x, w, None, g.shape[2:], False, *window, groups)
+        made[0] = run(x, w, None)
+        served = "f"
+    except primitives.Unsupported:
+        served = "-"
+    served += "x" if convolution.backward_input(turned[1], w, made[1], *window, groups) else "-"
+    served += "w" if convolution.backward_weight(turned[1], turned[0], made[2], *window, groups) else "-"
+    wanted = [_conv.forward(np, x, w, None, *window, groups), _conv.backward_input(np, g, w, size, *window, groups),
+              _conv.backward_weight(np, g, x, w.shape, *window, groups)]
+    for s, a, b in zip(served, made, wanted):
+        assert s == "-" or np.allclose(a, b, atol=1e-4 * abs(b).max()), s
+    print(served, end=" ")
+case((1, 32, 100), 32, (3,))
+case((1, 1, 400), 32, (16,), 8)
+case((1, 32, 100), 32, (3,), 1, 1, 1, 32)
+case((1, 32, 100), 32, (3,), 1, 8, 8, 32)
+case((1, 32, 16, 16), 3, (3, 3), 1, 1)
+case((1, 3, 32, 32), 32, (3, 3), 1, 1)
+case((1, 3, 32, 32), 32, (8, 8), 8)
+case((1, 3, 32, 32), 32, (4, 4), 2, 1)
+case((1, 32, 32, 32), 32, (3, 3), 1, 1)
+"""
+    found = python(code, ONEDNN_MAX_CPU_ISA="AVX2").split()
+    assert found == ["fx-", "f--", "fx-", "---", "-xw", "f-w", "f-w", "fxw", "fxw"]
+
+
+@needs_library
+@pytest.mark.parametrize("size", [(2, 16, 9, 7), (2, 16, 40), (1, 16, 4, 3, 5)], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_single_elements_of_pictures_in_torchs_order_are_products(size: Any, stride: int) -> None:
+    """To turn a picture for a convolution of its elements alone to few channels takes longer than their product."""
+    from engine.backends.onednn.primitives import ready
+    from engine.ops.onednn import conv as own
+
+    assert ready()
+    n = len(size) - 2
+    x, w, b = rand(*size), rand(5, 16, *(1,) * n), rand(5)
+    window = (stride,) * n, (0,) * n, (1,) * n
+    wanted = _conv.forward(np, x, w, b, *window, 1)
+    made = own._convolution(np, x, w, b, *window, False, (0,) * n, 1)
+    close(made, wanted)
+    assert made.flags.c_contiguous and type(made) is np.ndarray
+    turned = own._convolution(np, channels_last(*size), w, b, *window, False, (0,) * n, 1)
+    assert lies_channels_last(turned)
+    g = rand(*wanted.shape)
+    of_w = own._convolution_backward_weight(np, g, x, w.shape, *window, 1)
+    close(of_w, _conv.backward_weight(np, g, x, w.shape, *window, 1))
 
 
 @needs_library
