@@ -60,6 +60,9 @@ def taps(kernel: Any, stride: Any, dilation: Any, out: Any) -> Any:
         )
 
 
+_STEP = 16  # elements; of fewer at once each costs more
+
+
 def _chunks(count: int, rows: int, per_row: int) -> Any:
     """(samples, rows) slices so that each has about _COLUMNS elements."""
     each = builtins.max(1, rows * per_row)
@@ -293,12 +296,32 @@ def backward_input(xp: Any, g: Any, w: Any, size: Any, stride: Any, padding: Any
             piece = grads[samples, :, :, start : start + height * inner_total]
             cols = xp.matmul(matrix, piece).reshape(n, groups * per_in, *kernel, height, *out[1:])
             base = rows.start * stride[0]
-            target = wide[samples, :, base:]
-            for at, where in taps(kernel, stride, dilation, (height, *out[1:])):
-                target[(slice(None), slice(None), *where)] += cols[(slice(None), slice(None), *at)]
+            _add_windows(xp, wide[samples, :, base:], cols, kernel, stride, dilation)
     if list(reach) == list(space):
         return wide
     return xp.ascontiguousarray(wide[unpadded(space, padding)])
+
+
+def _add_windows(xp: Any, target: Any, cols: Any, kernel: Any, stride: Any, dilation: Any) -> None:
+    """Adds windows (n, C, *kernel, *out) to what they cover of target (n, C, *size).
+
+    Of the last dim as many elements at once as lie in a long step: a spectrogram's inverse has 1024, in steps of 256.
+    """
+    both, out, k, s = (slice(None),) * 2, cols.shape[2 + len(kernel) :], kernel[-1], stride[-1]
+    if s < _STEP or k == 1 or dilation[-1] != 1:
+        for at, where in taps(kernel, stride, dilation, out):
+            target[(*both, *where)] += cols[(*both, *at)]
+        return
+    for at, where in taps(kernel[:-1], stride[:-1], dilation[:-1], out[:-1]):
+        for first in range(0, k, s):
+            few = builtins.min(s, k - first)
+            covered = target[(*both, *where, slice(first, None))]
+            covered = xp.lib.stride_tricks.as_strided(
+                covered,
+                (*covered.shape[:-1], out[-1], few),
+                (*covered.strides[:-1], s * covered.strides[-1], covered.strides[-1]),
+            )
+            covered += xp.moveaxis(cols[(*both, *at, slice(first, first + few))], 2, -1)
 
 
 def backward_weight(xp: Any, g: Any, x: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
