@@ -101,7 +101,7 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
             return _Product(*given)
         out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
-        plain = conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
+        plain = conv.forward(key, input, weight, bias, out, converted, *geometry, groups)
         return _Layer(plain, input.shape, weight.shape, geometry, groups, converted)
 
     found = primitive(key, make)
@@ -115,7 +115,9 @@ class _Layer:
 
     __slots__ = ("_given", "_plain", "_run", "used")
 
-    def __init__(self, plain: conv.Forward, x: Any, w: Any, geometry: Any, groups: int, converted: bool) -> None:
+    def __init__(
+        self, plain: conv.Forward | conv.Slices, x: Any, w: Any, geometry: Any, groups: int, converted: bool
+    ) -> None:
         self.used, self._plain, self._run = True, plain, None
         self._given = x, w, geometry, groups, converted
 

@@ -498,6 +498,34 @@ case((1, 32, 32, 32), 32, (3, 3), 1, 1)
 
 
 @needs_library
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "depth, window, added",
+    [  # depth of the picture; (kernel, stride, padding, dilation) in depth; whether pictures add up
+        (6, (3, 1, 1, 1), True), (6, (5, 1, 2, 1), True), (2, (5, 1, 2, 1), True), (1, (3, 1, 1, 1), True),
+        (6, (3, 1, 0, 1), True), (6, (3, 1, 2, 2), True), (6, (2, 1, 1, 1), False), (6, (3, 2, 1, 1), False),
+    ],
+)  # fmt: skip
+def test_channels_apart_in_three_dims(depth: int, window: Any, added: bool, count: int) -> None:
+    """By convolutions of pictures where these add up: X3D's took ten times as long."""
+    from engine.backends.onednn import convolution
+    from engine.backends.onednn.primitives import ready
+
+    assert ready()
+    kernel, stride, padding, dilation = window
+    x, w, b = channels_last(count, 16, depth, 9, 8), rand(16, 1, kernel, 3, 3), rand(16)
+    geometry = (stride, 2, 1), (padding, 1, 1), (dilation, 1, 1), 16
+    for bias in (None, b):
+        wanted = _conv.forward(np, np.ascontiguousarray(x), w, bias, *geometry)
+        for given in (x, np.ascontiguousarray(x)):
+            run = convolution.forward("key", given, w, bias, wanted.shape[2:], True, *geometry)
+            assert isinstance(run, convolution.Slices) == added
+            made = run(given, w, bias)
+            assert type(made) is ChannelsLast and lies_channels_last(made)
+            close(made, wanted)
+
+
+@needs_library
 @pytest.mark.parametrize("size", [(2, 16, 9, 7), (2, 16, 40), (1, 16, 4, 3, 5)], ids=str)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_single_elements_of_pictures_in_torchs_order_are_products(size: Any, stride: int) -> None:
