@@ -115,7 +115,7 @@ def refuse_slow(plan: PrimitiveDesc, geometry: Geometry, made: int | None = None
     elif made < _FEW and dims < 3:
         apart = dims == 1 or geometry.patches  # what windows add to the gradient hardly meets
         slow = slow or name.startswith("brgconv:avx2") or name.startswith("brg_fwd:avx2+brgconv:")
-        slow = slow or (name == "brgconv_strided:avx2" and apart)
+        slow = slow or (name.endswith("brgconv_strided:avx2") and apart)
     if slow:
         raise Unsupported(f"oneDNN: {name} is slow for this convolution")
 
@@ -163,6 +163,19 @@ class Forward:
         return made if self._channels_last else made.view(np.ndarray)
 
 
+def slices(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> list[tuple[int, ...]]:
+    """How a convolution of `size` pictures is a sum: (element of the kernel's depth, first and last + 1 of the `out`
+    pictures that it meets, the first that it reads).  The first element meets all of them; [] if none does."""
+    meets = []
+    for k in range(kernel if stride == 1 else 0):
+        ahead = k * dilation - padding
+        first, last = max(0, -ahead), min(out, size - ahead)
+        if first < last:
+            meets.append((k, first, last, first + ahead))
+    meets.sort(key=lambda one: one[2] - one[1] < out)
+    return meets if meets and meets[0][2] - meets[0][1] == out else []
+
+
 def forward(key: Hashable, x: np.ndarray, w: np.ndarray, *given: Any) -> Forward | Slices:
     """What computes a convolution, of arguments as `Forward` has them.  Raises Unsupported."""
     if x.ndim == 5 and given[-1] == x.shape[1] == w.shape[0]:
@@ -186,14 +199,8 @@ class Slices:
     ) -> None:  # fmt: skip
         self.used, self._channels_last = True, converted
         self._shape = (count, _, deep, *_) = x.shape[0], w.shape[0], *out
-        meets = []  # (element of the kernel's depth, pictures of the result that it meets, the first it reads)
-        for k in range(w.shape[2]):
-            ahead = k * dilation[0] - padding[0]
-            first, last = max(0, -ahead), min(deep, x.shape[2] - ahead)
-            if first < last:
-                meets.append((k, first, last, first + ahead))
-        meets.sort(key=lambda one: one[2] - one[1] < deep)
-        if stride[0] != 1 or not meets or meets[0][2] - meets[0][1] < deep:
+        meets = slices(x.shape[2], deep, w.shape[2], stride[0], padding[0], dilation[0])
+        if not meets:
             raise Unsupported("oneDNN: pictures of this depth do not add up")
         self._pieces = []
         for i, (k, first, last, at) in enumerate(meets):

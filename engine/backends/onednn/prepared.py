@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.cpu.keeping import aligned
 from engine.backends.onednn import _abi
 from engine.backends.onednn.arrays import long_row
-from engine.backends.onednn.convolution import Geometry, refuse_slow, weight_view, work
+from engine.backends.onednn.convolution import Geometry, refuse_slow, slices, weight_view, work
 from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
@@ -105,6 +105,9 @@ def convolution(
             work=work(out, weight),
         )  # fmt: skip
         refuse_slow(plan, g, weight.shape[0] // groups)
+        depth = [a[0] for a in (x.shape[2:], out.shape[2:], weight.shape[2:], stride, padding, dilation)]
+        if g.apart and g.dims == 3 and slices(*depth):
+            return None  # `convolution.Slices` is the faster
         return _run(plan, g.x, g.y, weight, Desc(g.shape, g.strides, element_of(weight)), bias, post, numbers)
     except Unsupported:
         return None
@@ -133,6 +136,9 @@ def transposed(
             "deconvolution_forward", _abi.INFERENCE, _abi.DECONVOLUTION_DIRECT, g.y, any_desc(g.shape), b, g.x,
             *g.windows, attributes(post := _chain(post, g.desc, out)), work=work(x, weight),
         )  # fmt: skip
+        refuse_slow(plan, g, outside)
+        if plan.implementation.startswith("conv:any+") and (post or bias is not None):
+            return None  # element by element: 10 ms for the bias and relu of what takes 0.04
         return _run(plan, g.y, g.x, weight, Desc(g.shape, g.strides, _abi.F32), bias, post, {})
     except Unsupported:
         return None

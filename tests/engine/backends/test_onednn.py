@@ -526,6 +526,25 @@ def test_channels_apart_in_three_dims(depth: int, window: Any, added: bool, coun
 
 
 @needs_library
+def test_layers_of_plans_that_the_op_does_faster_are_left_to_it() -> None:
+    from engine.backends.onednn import _abi, prepared
+    from engine.backends.onednn.primitives import ready
+
+    assert ready()
+    x, y, bias = channels_last(1, 16, 9), channels_last(1, 16, 18), rand(16)
+    relu = (("eltwise", _abi.RELU, 0.0, 0.0),)
+    window = (2,), (1,), (1,), 16
+    # what follows a transposed convolution in groups oneDNN does element by element
+    assert prepared.transposed(x, rand(16, 1, 4), bias, y, *window) is None
+    assert prepared.transposed(x, rand(16, 1, 4), None, y, *window, relu) is None
+    assert prepared.transposed(x, rand(16, 1, 4), None, y, *window)
+    same = (1, 1, 1), (1, 1, 1), (1, 1, 1)
+    pictures = channels_last(1, 16, 4, 5, 6)
+    assert prepared.convolution(pictures, rand(16, 1, 3, 3, 3), None, pictures, *same, 16) is None
+    assert prepared.convolution(pictures, rand(16, 16, 3, 3, 3), None, pictures, *same, 1)
+
+
+@needs_library
 @pytest.mark.parametrize("size", [(2, 16, 9, 7), (2, 16, 40), (1, 16, 4, 3, 5)], ids=str)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_single_elements_of_pictures_in_torchs_order_are_products(size: Any, stride: int) -> None:
