@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 
+import numpy as np
+
 from engine import dtypes
 from engine._checks import broadcast_shapes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.backends.cpu import empty, threads
 from engine.dispatch import composite, derivative, op, samples
 from engine.grad_mode import no_grad
+from engine.ops.nn.activation import choose
 from engine.ops.pointwise.arithmetic import not_implemented
 from engine.tensor import Tensor
 
@@ -28,6 +32,33 @@ def _reduce(xp, loss, reduction, dtype):
     elif reduction == "sum":
         loss = loss.sum()
     return xp.asarray(loss, dtype=dtype)
+
+
+_SEVERAL = 1 << 15  # elements from which a loss is worth computing in pieces
+
+
+def _over(xp, each, arrays, reduction, dtype):
+    """`each` of arrays of one shape, element by element, then reduced; what `each` makes of many stays in the cache."""
+    first = arrays[0]
+    fit = first.size >= _SEVERAL and all(a.shape == first.shape and a.flags.c_contiguous for a in arrays)
+    if xp is not np or not fit:
+        return _reduce(xp, each(*arrays), reduction, dtype)
+    flat, made = [a.reshape(-1) for a in arrays], empty(first.shape, dtype) if reduction == "none" else None
+    pieces = [slice(i, i + _SEVERAL) for i in range(0, first.size, _SEVERAL)]
+    sums = np.empty(len(pieces), "float64" if dtype == "float64" else "float32")
+
+    def work(at):
+        with np.errstate(all="ignore"):
+            loss = each(*(a[pieces[at]] for a in flat))
+            if made is None:
+                sums[at] = loss.sum()
+            else:
+                made.reshape(-1)[pieces[at]] = loss
+
+    threads.run(work, list(range(len(pieces))))
+    if made is not None:
+        return made
+    return np.asarray(sums.sum() / first.size if reduction == "mean" else sums.sum(), dtype=dtype)
 
 
 def _share(grad, shape, reduction):
@@ -67,7 +98,7 @@ def _pairs(t, make=None):
 
 
 def _mse_slope(grad, input, target, reduction):
-    return guard(_share(grad, input.shape, reduction) * (input - target) * 2, grad)
+    return guard(_share(grad, input.shape, reduction) * 2 * (input - target), grad)
 
 
 @op(public=False, out=False, method=False, promote="default", node="MseLossBackward0")
@@ -79,8 +110,12 @@ def _mse_slope(grad, input, target, reduction):
 def mse_loss(xp, input, target, reduction="mean"):
     """(input - target)^2, reduced.  input (*), target (*) -> () or (*)."""
     _real(input, "mse_cpu")
-    difference = _wide(input) - _wide(target)
-    return _reduce(xp, difference * difference, reduction, input.dtype)
+
+    def each(x, t):
+        d = _wide(x) - _wide(t)
+        return xp.multiply(d, d, out=d) if d.ndim else d * d
+
+    return _over(xp, each, (input, target), reduction, input.dtype)
 
 
 def _smooth_slope(grad, input, target, reduction, beta):
@@ -98,8 +133,12 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     _real(input, "smooth_l1_cpu")
-    d = xp.abs(_wide(input) - _wide(target))
-    return _reduce(xp, xp.where(d < beta, d * d * (0.5 / beta), d - 0.5 * beta), reduction, input.dtype)
+
+    def each(x, t):
+        d = xp.abs(_wide(x) - _wide(t))
+        return choose(xp, d < beta, d * d * (0.5 / beta), d - 0.5 * beta)
+
+    return _over(xp, each, (input, target), reduction, input.dtype)
 
 
 def _huber_slope(grad, input, target, reduction, delta):
@@ -125,8 +164,12 @@ def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     _real(input, "huber_cpu")
-    d = xp.abs(_wide(input) - _wide(target))
-    return _reduce(xp, xp.where(d <= delta, d * d * 0.5, delta * (d - 0.5 * delta)), reduction, input.dtype)
+
+    def each(x, t):
+        d = xp.abs(_wide(x) - _wide(t))
+        return choose(xp, d <= delta, d * d * 0.5, delta * (d - 0.5 * delta))
+
+    return _over(xp, each, (input, target), reduction, input.dtype)
 
 
 def _soft_margin_slope(grad, input, target, reduction):
@@ -146,8 +189,12 @@ def soft_margin_loss(xp, input, target, reduction="mean"):
     if input.dtype.kind in "iu":
         name = _scalar(dtypes.from_numpy(input.dtype))
         raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
-    z = -_wide(target) * _wide(input)
-    return _reduce(xp, xp.maximum(z, 0) + xp.log1p(xp.exp(-xp.abs(z))), reduction, input.dtype)
+
+    def each(x, t):
+        z = -_wide(t) * _wide(x)
+        return xp.maximum(z, 0) + xp.log1p(xp.exp(-xp.abs(z)))
+
+    return _over(xp, each, (input, target), reduction, input.dtype)
 
 
 def _check_logits(input, target):
@@ -186,11 +233,16 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
         have, want = dtypes.from_numpy(target.dtype), dtypes.from_numpy(input.dtype)
         raise RuntimeError(f"Found dtype {dtypes.scalar_name(have)} but expected {dtypes.scalar_name(want)}")
     _real(input, "binary_cross_entropy")
-    x, t = _wide(input), _wide(target)
+    x = _wide(input)
     if x.size and not bool(((x >= 0) & (x <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
-    loss = (t - 1) * xp.maximum(xp.log1p(-x), -100) - t * xp.maximum(xp.log(x), -100)
-    return _reduce(xp, loss if weight is None else loss * _wide(weight), reduction, input.dtype)
+
+    def each(x, t, *weight):
+        x, t = _wide(x), _wide(t)
+        loss = (t - 1) * xp.maximum(xp.log1p(-x), -100) - t * xp.maximum(xp.log(x), -100)
+        return loss * _wide(weight[0]) if weight else loss
+
+    return _over(xp, each, (input, target) if weight is None else (input, target, weight), reduction, input.dtype)
 
 
 @op(
@@ -211,9 +263,12 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
 def bce_with_logits(xp, input, target, reduction="mean"):
     """binary_cross_entropy of sigmoid(input), stably.  input (*), target (*) -> () or (*)."""
     _real(input, "log_sigmoid_cpu")
-    x, t = _wide(input), _wide(target)
-    loss = (1 - t) * x + (xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(-x, 0))
-    return _reduce(xp, loss, reduction, input.dtype)
+
+    def each(x, t):
+        x, t = _wide(x), _wide(t)
+        return (1 - t) * x + (xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(-x, 0))
+
+    return _over(xp, each, (input, target), reduction, input.dtype)
 
 
 @composite(public=False, method=False)
