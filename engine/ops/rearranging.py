@@ -12,6 +12,7 @@ from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, by_name, sizes_of
+from engine.layouts import contiguous_format
 from engine.ops.along import index_select
 from engine.ops.creation import zeros
 from engine.ops.gathering import zeros_of
@@ -129,6 +130,10 @@ def repeat_interleave(
         _check_size(output_size, builtins.sum(values))
     elif output_size is not None and output_size != repeats * n:
         raise RuntimeError(f"repeat_interleave: Invalid output_size, expected {repeats * n} but got {output_size}")
+    if not isinstance(repeats, Tensor):  # copies of a view, whose gradient is a sum; not entries picked one by one
+        shape = input._array.shape
+        whole = input.unsqueeze(dim + 1).expand(*shape[: dim + 1], repeats, *shape[dim + 1 :])
+        return whole.clone(memory_format=contiguous_format).view(*shape[:dim], n * repeats, *shape[dim + 1 :])
     xp, counted = backends.xp_of(input._array), np.repeat(np.arange(n), values if n else 0)
     index = wrap(xp.asarray(counted))
     return name_node(index_select(input, dim, index), "ViewBackward0")
