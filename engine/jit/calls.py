@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import functools
 import math
 import typing
@@ -186,6 +187,8 @@ class Calls(PythonFunctions):
         given = script_source(obj)
         if given is not None:
             obj = given
+        if forms := library.forms(obj, args, named):
+            return self.call_forms(forms, node)
         known = builtin_of(obj)
         if known is not None:
             values, keys = self.values(args, named, node)
@@ -195,10 +198,17 @@ class Calls(PythonFunctions):
             return self.builtin(*known, values, keys, node)
         if isinstance(obj, type):
             return self.construct(obj, args, named, node)
-        wanted = named.get("return_indices")
-        if isinstance(wanted, Value) and wanted.const is True:
-            named = {k: v for k, v in named.items() if k != "return_indices"}
-            obj = library.FUNCTIONS[f"{library.replaced(obj).__name__}_with_indices"]
+        return self.call_function(obj, args, named, node)
+
+    def call_forms(self, forms: list[tuple[Any, list[Any], dict[str, Any]]], node: Any) -> Value:
+        """A call of the first of several functions, each with its arguments, that takes them."""
+        for form, args, named in forms[:-1]:
+            with contextlib.suppress(CompileError):
+                return self.call_function(form, args, named, node)
+        return self.call_function(*forms[-1], node)
+
+    def call_function(self, obj: Any, args: list[Any], named: dict[str, Any], node: Any) -> Value:
+        """A call of a Python function that is compiled for it."""
         info = self.unit.function(obj, self, node)
         if info is None:
             raise self.error(f"Python function {getattr(obj, '__name__', obj)!r} of {getattr(obj, '__module__', '?')} "
