@@ -15,7 +15,7 @@ from engine.nn.modules.container import ModuleDict
 from engine.tensor import Tensor
 
 from . import library
-from .frontend import CompileError, annotation, unsupported
+from .frontend import CompileError, annotation, unstarred, unsupported
 from .kinds import ANY, NONE, TENSOR, Kind
 from .pycalls import PythonFunctions
 from .schemas import MISSING, Value, converted, find, names, subtype, unified
@@ -141,7 +141,7 @@ class Calls(PythonFunctions):
 
     def arguments(self, node: ast.Call, hints: Any = None) -> tuple[list[Any], dict[str, Any]]:
         """The arguments in order; a starred tuple is taken apart."""
-        nodes = [a.value if isinstance(a, ast.Starred) else a for a in node.args] + [k.value for k in node.keywords]
+        nodes = [*map(unstarred, node.args), *(k.value for k in node.keywords)]
         if any(k.arg is None for k in node.keywords):
             raise unsupported(self.source, node, "with keyword-arg expansion")
         known = [h[1] for h in hints or ()]
@@ -149,19 +149,7 @@ class Calls(PythonFunctions):
         given = [known[i] if i < len(known) else None for i in range(len(node.args))]
         given += [by_name.get(k.arg) for k in node.keywords]
         found = self.in_order(nodes, given)
-        args: list[Any] = []
-        for one, value in zip(node.args, found):
-            if isinstance(one, ast.Starred):
-                if isinstance(value, Many):
-                    args += value.items
-                    continue
-                value = self.value_of(value, node)
-                if value.kind.name != "Tuple":
-                    raise self.error(f"cannot use a {value.kind} with *: only tuples are taken apart in a call", node)
-                whole = self.held(value) if value.parts is None else value
-                args += whole.parts or [Value(f"({whole.text})[{i}]", k) for i, k in enumerate(value.kind.inner)]
-            else:
-                args.append(value)
+        args = self.taken_apart(node.args, found, node)
         return args, dict(zip([str(k.arg) for k in node.keywords], found[len(node.args) :]))
 
     def values(self, args: list[Any], named: dict[str, Any], node: Any) -> tuple[list[Value], dict[str, Value]]:

@@ -475,3 +475,21 @@ def test_functions_whose_arguments_say_what_they_return(text: str) -> None:
         assert a.dtype is b.dtype
         assert a.shape == b.shape
         assert torch.allclose(a, b)
+
+
+def stars(x: torch.Tensor, shape: tuple[int, int], more: list[int]):
+    a = torch.zeros([x.shape[0], *shape, 2], device=x.device)
+    b = (*shape, 1.5, *(x, 2))
+    return a, b, x.reshape(1, -1, *shape), [*shape]
+
+
+def test_tuples_are_taken_apart_in_lists_and_tuples() -> None:
+    x = torch.arange(12.0)
+    a, b, c, d = again(torch.jit.script(stars))(x, (2, 3), [1])
+    assert (a.shape, c.shape, d) == ((12, 2, 3, 2), (1, 2, 2, 3), [2, 3])
+    assert b[:3] == (2, 3, 1.5)
+    assert torch.equal(b[3], x)
+    assert b[4] == 2
+    unit = "def f(n: List[int]):\n    return [1, *n]\n"
+    with pytest.raises(RuntimeError, match=r"cannot use a List\[int\] with \*: only tuples are taken apart"):
+        torch.jit.CompilationUnit(unit).f([2])
