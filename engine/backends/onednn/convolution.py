@@ -74,6 +74,11 @@ def refuse_few(plan: PrimitiveDesc, outputs: int, groups: int) -> None:
         raise Unsupported(f"oneDNN: {plan.implementation} is slow for {outputs // groups} output channels")
 
 
+def over_frames(w: np.ndarray, groups: int) -> bool:
+    """Whether a weight (C, 1, *kernel) of as many groups slides over three dims: oneDNN has fast code for two alone."""
+    return w.ndim == 5 and w.shape[1] == 1 < groups == w.shape[0]
+
+
 class Forward:
     """The convolution of one geometry, called with x (N, C, *size), w (O, C/G, *kernel) and a bias (O) or None.
 

@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.cpu.keeping import aligned
 from engine.backends.onednn import _abi
 from engine.backends.onednn.arrays import long_row
-from engine.backends.onednn.convolution import _Geometry, _weight_view, refuse_few, work
+from engine.backends.onednn.convolution import _Geometry, _weight_view, over_frames, refuse_few, work
 from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
@@ -93,7 +93,7 @@ def convolution(
     the type of x.  Of int8 they are numbers times `scales`, of x and of out; weights are rounded to int8 then, each
     output channel by its largest one.
     """
-    if not ready():
+    if not ready() or over_frames(weight, groups):
         return None
     try:
         masks, numbers, weight = _scaled(x, weight, scales, 1 if groups == 1 else 3)

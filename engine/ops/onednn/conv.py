@@ -57,11 +57,61 @@ def _convolution(xp, input, weight, bias=None, stride=(1,), padding=(0,), dilati
             return _Transposed(output_padding, *geometry, groups)
         out = _conv.output_size(input.shape[2:], weight.shape[2:], *geometry)
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
+        if conv.over_frames(weight, groups):
+            return _Frames(key, input, weight, out, converted, *geometry)
         plain = conv.Forward(key, input, weight, bias, out, converted, *geometry, groups)
         return _Layer(plain, input.shape, weight.shape, geometry, groups, converted)
 
     found = primitive(key, make)
     return NotImplemented if found is None else found(input, weight, bias)
+
+
+class _Frames:
+    """A depthwise convolution over depth, height and width: of the frames by each slice of the kernel, and their sum.
+
+    oneDNN has fast code for depthwise convolutions over two dims alone: over three it makes a product for each channel,
+    in ten times as long.
+    """
+
+    __slots__ = ("_converted", "_pieces", "_shape", "used")
+
+    def __init__(
+        self, key: Any, x: Any, w: Any, out: Any, converted: bool, stride: Any, padding: Any, dilation: Any
+    ) -> None:
+        self.used, self._converted, self._shape = True, converted, (x.shape[0], w.shape[0], *out)
+        channels, depth, *size = x.shape[1:]
+        self._pieces: list[tuple[int, slice, slice, conv.Forward]] = []
+        weight = np.empty((channels, 1, *w.shape[3:]), np.float32)
+        for i in range(w.shape[2]):
+            offset = i * dilation[0] - padding[0]  # of the frame that the slice meets for the first result
+            low, high = max(0, -(offset // stride[0])), min(out[0], (depth - 1 - offset) // stride[0] + 1)
+            if low < high:
+                first = low * stride[0] + offset
+                frames = slice(first, first + (high - low - 1) * stride[0] + 1, stride[0])
+                given = empty_channels_last((high - low, channels, *size), np.float32)
+                others = stride[1:], padding[1:], dilation[1:]
+                step = conv.Forward((key, i), given, weight, None, out[1:], False, *others, channels)
+                self._pieces.append((i, frames, slice(low, high), step))
+        self._pieces.sort(key=lambda piece: piece[2] != slice(0, out[0]))  # one that meets every result comes first
+
+    def __call__(self, x: Any, w: Any, bias: Any) -> Any:
+        made = empty_channels_last(self._shape, np.float32)
+        target, source = (a.view(np.ndarray).transpose(0, 2, 3, 4, 1) for a in (made, to_channels_last(x)))
+        weights = [np.ascontiguousarray(w.view(np.ndarray)[:, :, i]) for i, *_ in self._pieces]
+        whole = bool(self._pieces) and self._pieces[0][2] == slice(0, self._shape[2])
+        for one, into in zip(source, target):
+            if not whole:
+                into[...] = 0
+            for weight, (_, frames, results, step) in zip(weights, self._pieces):
+                given = np.ascontiguousarray(one[frames]).transpose(0, 3, 1, 2)
+                part = step(given, weight, None).transpose(0, 2, 3, 1)
+                if whole and step is self._pieces[0][3]:
+                    into[...] = part
+                else:
+                    into[results] += part
+        if bias is not None:
+            target += bias
+        return made if self._converted else made.view(np.ndarray)
 
 
 class _Layer:
