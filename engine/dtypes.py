@@ -188,6 +188,14 @@ def from_numpy(np_dtype: Any) -> dtype:
     return found
 
 
+PYTHON_TYPES = {_bool: bool, _int: int64, _float: float64, complex: complex128}  # Python's types that say a dtype
+
+
+def of_type(given: Any) -> Any:
+    """The dtype that `float`, `int`, `bool` or `complex` stands for; anything else as it is."""
+    return PYTHON_TYPES.get(given, given) if isinstance(given, type) else given
+
+
 _default = [float32]
 
 
@@ -221,6 +229,7 @@ def of_number(value: Any) -> dtype:
 
 def promote_types(type1: dtype, type2: dtype) -> dtype:
     """The smallest type that both convert to (torch.promote_types)."""
+    type1, type2 = of_type(type1), of_type(type2)
     if type1 is type2:
         return type1
     a, b = (type1, type2) if type1.category >= type2.category else (type2, type1)
@@ -265,6 +274,7 @@ def _scalar_name(d: dtype) -> str:
 
 def can_cast(from_: dtype, to: dtype) -> _bool:
     """Whether an in-place result of type `from_` may be stored in `to` (torch.can_cast)."""
+    from_, to = of_type(from_), of_type(to)
     return from_.category <= to.category
 
 
@@ -272,7 +282,7 @@ class finfo:
     """Limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution (torch.finfo)."""
 
     def __init__(self, type: dtype | None = None) -> None:
-        type = get_default_dtype() if type is None else type
+        type = get_default_dtype() if type is None else of_type(type)
         if not (type.is_floating_point or type.is_complex):
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'")
         real = type.to_real()
@@ -299,6 +309,7 @@ class iinfo:
     """Limits of an integer dtype: bits, min, max (torch.iinfo)."""
 
     def __init__(self, type: dtype) -> None:
+        type = of_type(type)
         if type.category not in (INTEGER, BOOL) or type is bool:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type!r}'")
         info = np.iinfo(to_numpy(type))

@@ -6,7 +6,8 @@ for a parameter called `dtype`.
 Kernels annotate what is no tensor; which of their parameters are tensors the op's record knows.
 
 Each call tests them first, with one expression that is false for what nearly every call passes (`tests`); only where it
-is true does `check_arguments` look at each argument in turn, and raises or lets the call go on with plain numbers.
+is true does `check_arguments` look at each argument in turn, and raises or lets the call go on with plain numbers
+and dtypes.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "complex": lambda x: isinstance(x, complex) or _is_number(x),
     "bool": lambda x: isinstance(x, bool | np.bool_),
     "str": lambda x: isinstance(x, str),
-    "dtype": lambda x: isinstance(x, dtypes.dtype | type),  # `float` is a dtype too
+    "dtype": lambda x: isinstance(dtypes.of_type(x), dtypes.dtype),  # `float` is a dtype too
     INTS: lambda x: isinstance(x, tuple | list) and all(map(_is_index, x)),
     "tuple[float, ...]": lambda x: isinstance(x, tuple | list) and all(map(_is_number, x)),
     "tuple[Tensor, ...]": lambda x: isinstance(x, tuple | list),
@@ -179,7 +180,8 @@ FITS: dict[str, Callable[[Any], bool]] = {
 def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> list[Any]:
     """The values, numbers of numpy and of 0-dim tensors as Python's; torch's TypeError for the first that is not taken.
 
-    `name`: of the function; of one that ends in "_", a method, positions are counted without the first.
+    Types of Python that say a dtype become it.  `name`: of the function; of one that ends in "_", a method, positions
+    are counted without the first.
     """
     found = list(values)
     for i, (k, value) in enumerate(zip(arguments.kinds, values)):
@@ -189,6 +191,8 @@ def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> l
             raise _refused(arguments, name, values, i + (name[-1:] != "_"), k, value)
         if isinstance(value, np.generic) or (isinstance(value, Tensor) and "Tensor" not in k.allowed):
             found[i] = value.item()
+        elif "dtype" in k.allowed:
+            found[i] = dtypes.of_type(value)
         elif INTS in k.allowed and isinstance(value, tuple | list) and not all_ints(value):
             found[i] = tuple(map(operator.index, value))
     return found

@@ -49,6 +49,8 @@ CREATORS = frozenset(
 _ALWAYS = CREATORS | {
     "broadcast_to", "chunk", "copy_", "expand_as", "fill_", "flatten", "narrow", "repeat_interleave", "reshape",
     "reshape_as", "tensor_split", "tile", "unflatten", "view", "view_as", "zero_",
+    # those that compute with arrays: nothing of them would be noted
+    "histogram", "histogramdd", "isin", "unique", "unique_consecutive",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import functools
 import math
 import typing
@@ -14,7 +15,7 @@ from engine.nn.modules.container import ModuleDict
 from engine.tensor import Tensor
 
 from . import library
-from .frontend import CompileError, annotation, unsupported
+from .frontend import CompileError, annotation, unstarred, unsupported
 from .kinds import ANY, NONE, TENSOR, Kind
 from .pycalls import PythonFunctions
 from .schemas import MISSING, Value, converted, find, names, subtype, unified
@@ -140,7 +141,7 @@ class Calls(PythonFunctions):
 
     def arguments(self, node: ast.Call, hints: Any = None) -> tuple[list[Any], dict[str, Any]]:
         """The arguments in order; a starred tuple is taken apart."""
-        nodes = [a.value if isinstance(a, ast.Starred) else a for a in node.args] + [k.value for k in node.keywords]
+        nodes = [*map(unstarred, node.args), *(k.value for k in node.keywords)]
         if any(k.arg is None for k in node.keywords):
             raise unsupported(self.source, node, "with keyword-arg expansion")
         known = [h[1] for h in hints or ()]
@@ -148,19 +149,7 @@ class Calls(PythonFunctions):
         given = [known[i] if i < len(known) else None for i in range(len(node.args))]
         given += [by_name.get(k.arg) for k in node.keywords]
         found = self.in_order(nodes, given)
-        args: list[Any] = []
-        for one, value in zip(node.args, found):
-            if isinstance(one, ast.Starred):
-                if isinstance(value, Many):
-                    args += value.items
-                    continue
-                value = self.value_of(value, node)
-                if value.kind.name != "Tuple":
-                    raise self.error(f"cannot use a {value.kind} with *: only tuples are taken apart in a call", node)
-                whole = self.held(value) if value.parts is None else value
-                args += whole.parts or [Value(f"({whole.text})[{i}]", k) for i, k in enumerate(value.kind.inner)]
-            else:
-                args.append(value)
+        args = self.taken_apart(node.args, found, node)
         return args, dict(zip([str(k.arg) for k in node.keywords], found[len(node.args) :]))
 
     def values(self, args: list[Any], named: dict[str, Any], node: Any) -> tuple[list[Value], dict[str, Value]]:
@@ -186,6 +175,8 @@ class Calls(PythonFunctions):
         given = script_source(obj)
         if given is not None:
             obj = given
+        if forms := library.forms(obj, args, named):
+            return self.call_forms(forms, node)
         known = builtin_of(obj)
         if known is not None:
             values, keys = self.values(args, named, node)
@@ -195,10 +186,17 @@ class Calls(PythonFunctions):
             return self.builtin(*known, values, keys, node)
         if isinstance(obj, type):
             return self.construct(obj, args, named, node)
-        wanted = named.get("return_indices")
-        if isinstance(wanted, Value) and wanted.const is True:
-            named = {k: v for k, v in named.items() if k != "return_indices"}
-            obj = library.FUNCTIONS[f"{library.replaced(obj).__name__}_with_indices"]
+        return self.call_function(obj, args, named, node)
+
+    def call_forms(self, forms: list[tuple[Any, list[Any], dict[str, Any]]], node: Any) -> Value:
+        """A call of the first of several functions, each with its arguments, that takes them."""
+        for form, args, named in forms[:-1]:
+            with contextlib.suppress(CompileError):
+                return self.call_function(form, args, named, node)
+        return self.call_function(*forms[-1], node)
+
+    def call_function(self, obj: Any, args: list[Any], named: dict[str, Any], node: Any) -> Value:
+        """A call of a Python function that is compiled for it."""
         info = self.unit.function(obj, self, node)
         if info is None:
             raise self.error(f"Python function {getattr(obj, '__name__', obj)!r} of {getattr(obj, '__module__', '?')} "

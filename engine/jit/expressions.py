@@ -13,7 +13,7 @@ from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 
 from .calls import MODULE_METHODS, Calls
-from .frontend import unsupported
+from .frontend import unstarred, unsupported
 from .helpers import number_of
 from .kinds import NONE, TENSOR, Kind
 from .schemas import MISSING, Mismatch, Value, converted, find, match, subtype, unified
@@ -177,6 +177,22 @@ class Expressions(Calls):
             found.append(made)
         return found
 
+    def taken_apart(self, nodes: list[ast.expr], found: list[Any], node: ast.expr) -> list[Any]:
+        """What was found for the nodes, the elements of a tuple for a starred one."""
+        made: list[Any] = []
+        for one, value in zip(nodes, found):
+            if not isinstance(one, ast.Starred):
+                made.append(value)
+            elif isinstance(value, Many):
+                made += value.items
+            else:
+                value = self.value_of(value, node)
+                if value.kind.name != "Tuple":
+                    raise self.error(f"cannot use a {value.kind} with *: only tuples are taken apart", node)
+                whole = self.held(value) if value.parts is None else value
+                made += whole.parts or [Value(f"({whole.text})[{i}]", k) for i, k in enumerate(value.kind.inner)]
+        return made
+
     # -- atoms
 
     def _constant(self, node: ast.Constant, hint: Any) -> Value:
@@ -201,14 +217,15 @@ class Expressions(Calls):
             if hint is not None and hint.name == "Tuple" and len(hint.inner) == len(node.elts)
             else None
         )
-        parts = self.in_order(list(node.elts), hints)  # type: ignore[arg-type]
-        return self.tuple_of([self.value_of(p, node) for p in parts])
+        found = self.in_order([*map(unstarred, node.elts)], hints)  # type: ignore[arg-type]
+        return self.tuple_of([self.value_of(p, node) for p in self.taken_apart(node.elts, found, node)])
 
     def _list(self, node: ast.List, hint: Kind | None) -> Value:
         inner = hint.inner[0] if hint is not None and hint.name in ("List", "Optional") else None
         if inner is not None and inner.name == "List" and hint is not None and hint.name == "Optional":
             inner = inner.inner[0]
-        parts = self.in_order(list(node.elts), [inner] * len(node.elts))
+        hints = [None if isinstance(n, ast.Starred) else inner for n in node.elts]
+        parts = self.taken_apart(node.elts, self.in_order([*map(unstarred, node.elts)], hints), node)
         return self.list_of([self.value_of(p, node) for p in parts], inner, node)
 
     def list_of(self, parts: list[Value], inner: Kind | None, node: Any = None) -> Value:

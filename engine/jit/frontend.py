@@ -75,6 +75,11 @@ class UnsupportedNodeError(NotSupportedError):
     """The language lacks a kind of statement or expression."""
 
 
+def unstarred(node: ast.expr) -> ast.expr:
+    """`x` of `*x`; any other expression itself."""
+    return node.value if isinstance(node, ast.Starred) else node
+
+
 class CompileError(RuntimeError):
     """A function cannot be compiled: types that do not fit, names without a meaning, operators that are not there."""
 

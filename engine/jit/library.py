@@ -501,13 +501,106 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     return torch.ops.aten.kl_div(input, target, _reduced(reduction), log_target=log_target)
 
 
+def norm(input: Tensor, p: str = "fro", dim: BroadcastingList1[int] | None = None, keepdim: bool = False,
+         out: Tensor | None = None, dtype: int | None = None) -> Tensor:  # fmt: skip
+    if out is not None:
+        raise RuntimeError("norm with out= is not compiled")
+    if p == "fro" and (dim is None or len(dim) <= 2):
+        return torch.linalg.vector_norm(input, 2, dim, keepdim, dtype=dtype)
+    dims = list(range(input.dim())) if dim is None else dim
+    return torch.linalg.matrix_norm(input, p, dims, keepdim, dtype=dtype)
+
+
+def norm_of_order(input: Tensor, p: float, dim: BroadcastingList1[int] | None = None, keepdim: bool = False,
+                  out: Tensor | None = None, dtype: int | None = None) -> Tensor:  # fmt: skip
+    if out is not None:
+        raise RuntimeError("norm with out= is not compiled")
+    return torch.linalg.vector_norm(input, p, dim, keepdim, dtype=dtype)
+
+
+def norm_of_whole_order(input: Tensor, p: int, dim: BroadcastingList1[int] | None = None, keepdim: bool = False,
+                        out: Tensor | None = None, dtype: int | None = None) -> Tensor:  # fmt: skip
+    if out is not None:
+        raise RuntimeError("norm with out= is not compiled")
+    return torch.linalg.vector_norm(input, p, dim, keepdim, dtype=dtype)
+
+
+def tensordot(a: Tensor, b: Tensor, dims: int = 2, out: Tensor | None = None) -> Tensor:
+    if out is not None:
+        raise RuntimeError("tensordot with out= is not compiled")
+    return torch.ops.aten.tensordot(a, b, [i - dims for i in range(dims)], list(range(dims)))
+
+
+def tensordot_pair(a: Tensor, b: Tensor, dims: tuple[list[int], list[int]], out: Tensor | None = None) -> Tensor:
+    if out is not None:
+        raise RuntimeError("tensordot with out= is not compiled")
+    return torch.ops.aten.tensordot(a, b, dims[0], dims[1])
+
+
+def tensordot_lists(a: Tensor, b: Tensor, dims: list[list[int]], out: Tensor | None = None) -> Tensor:
+    if out is not None:
+        raise RuntimeError("tensordot with out= is not compiled")
+    return torch.ops.aten.tensordot(a, b, dims[0], dims[1])
+
+
+def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+         window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+         onesided: bool | None = None, return_complex: bool | None = None,
+         align_to_window: bool | None = None) -> Tensor:  # fmt: skip
+    return torch.ops.aten.stft(input, n_fft, hop_length, win_length, window, center, pad_mode, normalized, onesided,
+                               return_complex, align_to_window)  # fmt: skip
+
+
+def _unique_three(input: Tensor, sorted: bool, inverse: bool, counts: bool,
+                  dim: int | None) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    if dim is None:
+        return torch.ops.aten._unique2(input, sorted, inverse, counts)
+    return torch.ops.aten.unique_dim(input, dim, sorted, inverse, counts)
+
+
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Tensor:  # fmt: skip
-    if return_inverse or return_counts:
-        raise RuntimeError("unique with return_inverse or return_counts is not compiled: its result has another type")
-    if dim is None:
-        return torch.ops.aten._unique2(input, sorted, False, False)[0]
-    return torch.ops.aten.unique_dim(input, dim, sorted, False, False)[0]
+    return _unique_three(input, sorted, False, False, dim)[0]
+
+
+def unique_inverse(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+                   dim: int | None = None) -> tuple[Tensor, Tensor]:  # fmt: skip
+    found = _unique_three(input, sorted, True, False, dim)
+    return found[0], found[1]
+
+
+def unique_counts(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+                  dim: int | None = None) -> tuple[Tensor, Tensor]:  # fmt: skip
+    found = _unique_three(input, sorted, False, True, dim)
+    return found[0], found[2]
+
+
+def unique_inverse_counts(input: Tensor, sorted: bool = True, return_inverse: bool = False,
+                          return_counts: bool = False,
+                          dim: int | None = None) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return _unique_three(input, sorted, True, True, dim)
+
+
+def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False,
+                       dim: int | None = None) -> Tensor:  # fmt: skip
+    return torch.ops.aten.unique_consecutive(input, False, False, dim)[0]
+
+
+def unique_consecutive_inverse(input: Tensor, return_inverse: bool = False, return_counts: bool = False,
+                               dim: int | None = None) -> tuple[Tensor, Tensor]:  # fmt: skip
+    found = torch.ops.aten.unique_consecutive(input, True, False, dim)
+    return found[0], found[1]
+
+
+def unique_consecutive_counts(input: Tensor, return_inverse: bool = False, return_counts: bool = False,
+                              dim: int | None = None) -> tuple[Tensor, Tensor]:  # fmt: skip
+    found = torch.ops.aten.unique_consecutive(input, False, True, dim)
+    return found[0], found[2]
+
+
+def unique_consecutive_inverse_counts(input: Tensor, return_inverse: bool = False, return_counts: bool = False,
+                                      dim: int | None = None) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return torch.ops.aten.unique_consecutive(input, True, True, dim)
 
 
 FUNCTIONS: dict[str, Any] = {
@@ -516,13 +609,46 @@ FUNCTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
+# By the name of a function: those that are tried one after the other, by the types of the arguments; and the parameters
+# that decide, being constants, what is returned.
+_FORMS = {
+    "norm": ("norm", "norm_of_order", "norm_of_whole_order"),
+    "tensordot": ("tensordot", "tensordot_pair", "tensordot_lists"),
+    "stft": ("stft",),  # aten's own pads nothing unless it is told to
+}
+_FLAGS = {
+    **{f"{kind}max_pool{n}d": ("return_indices",) for kind in ("", "adaptive_") for n in (1, 2, 3)},
+    **{name: ("return_inverse", "return_counts") for name in ("unique", "unique_consecutive")},
+}
+_SUFFIXES = {"return_indices": "_with_indices", "return_inverse": "_inverse", "return_counts": "_counts"}
+
+
 def replaced(function: Any) -> Any:
     """The function that is compiled in place of one of `nn.functional`; None if its own is."""
     if not _replaced:
-        _replaced.update(
-            (id(getattr(F, name, None) or getattr(torch, name)), value) for name, value in FUNCTIONS.items()
-        )
+        homes = ((getattr(F, name, None) or getattr(torch, name, None), value) for name, value in FUNCTIONS.items())
+        _replaced.update((id(home), value) for home, value in homes if home is not None)
     return _replaced.get(id(function))
+
+
+def forms(function: Any, given: list[Any], named: dict[str, Any]) -> list[tuple[Any, list[Any], dict[str, Any]]]:
+    """What is compiled in place of a function that returns or takes this or that, to be tried in order; each with the
+    arguments of the call.  Empty for any other function.
+    """
+    known = replaced(function)
+    if known is None:
+        return []
+    name = known.__name__
+    if name in _FORMS:
+        return [(FUNCTIONS[one], given, named) for one in _FORMS[name]]
+    names = known.__code__.co_varnames[: len(given)]
+    values = {**dict(zip(names, given, strict=False)), **named}
+    if name not in _FLAGS:
+        return []
+    wanted = [flag for flag in _FLAGS[name] if getattr(values.get(flag), "const", None) is True]
+    form = FUNCTIONS[name + "".join(_SUFFIXES[flag] for flag in wanted)]
+    taken = form.__code__.co_varnames[: form.__code__.co_argcount]
+    return [(form, given[: len(taken)], {k: v for k, v in named.items() if k in taken})]
 
 
 _replaced: dict[int, Any] = {}

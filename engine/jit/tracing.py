@@ -24,6 +24,7 @@ from engine.tensor import Tensor
 
 from . import library, objects
 from .expressions import Expressions
+from .frontend import CompileError
 from .kinds import NONE, TENSOR, Kind
 from .schemas import Mismatch, Value, find, match
 from .unit import ClassInfo, FunctionInfo, Unit, qualified
@@ -35,7 +36,8 @@ _LEAVES = frozenset(
     interpolate pad scaled_dot_product_attention matmul linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d
     conv_transpose3d einsum split chunk stack cat __getitem__ softmax log_softmax embedding gelu silu leaky_relu
     max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
-    adaptive_avg_pool3d cross_entropy mse_loss normalize where std var norm topk grid_sample""".split()
+    adaptive_avg_pool3d cross_entropy mse_loss normalize where std var norm tensordot topk grid_sample stft
+    istft""".split()
 )
 # what the op table calls otherwise than aten
 _ATEN = {
@@ -43,7 +45,7 @@ _ATEN = {
 }  # fmt: skip
 
 
-class TraceError(RuntimeError):
+class TraceError(CompileError):
     """A program that cannot be traced."""
 
 
@@ -179,10 +181,9 @@ class _Printer(Expressions):
         if name == "scripted":
             return self.scripted(node)
         if library.replaced(function) is not None:
-            info = self.unit.function(function)
-            if info is not None:
-                args = [self.value(a) for a in node.args]
-                return self.call_info(info.path, info, args, {k: self.value(v) for k, v in node.kwargs.items()}, node)
+            args = [self.value(a) for a in node.args]
+            named = {k: self.value(v) for k, v in node.kwargs.items()}
+            return self.call_forms(library.forms(function, args, named) or [(function, args, named)], node)
         step = getattr(self, f"_node_{name}", None)
         if step is not None:
             made = step(node)
@@ -272,15 +273,6 @@ class _Printer(Expressions):
         if dtype.kind == NONE:
             return Value(f"torch.clone({value.text})", TENSOR)
         return Value(f"torch.to({value.text}, {dtype.text})", TENSOR)
-
-    def _node_norm(self, node: Node) -> Value:
-        given = dict(zip(("input", "p", "dim", "keepdim"), node.args)) | dict(node.kwargs)
-        value, p, dim = (self.value(given.get(k)) for k in ("input", "p", "dim"))
-        if p.kind.name == "str" or p.kind == NONE:
-            p = Value("2", Kind("int"), 2)
-        if dim.kind == NONE:
-            return self.aten("norm", [value, p], {}, node)
-        return self.aten("norm", [value, p, dim, self.value(bool(given.get("keepdim", False)))], {}, node)
 
     def scripted(self, node: Node) -> Value:
         """A call of a compiled function, which stays one."""

@@ -204,7 +204,7 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     )
     if kwargs:
         raise TypeError(f"to() received an invalid combination of arguments - got keywords {sorted(kwargs)}")
-    rest = list(args)
+    dtype, *rest = map(dtypes.of_type, (dtype, *args))
     if rest:
         first = rest.pop(0)
         if isinstance(first, dtypes.dtype):
@@ -293,6 +293,8 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
         dtype, where = dtype.dtype, getattr(dtype, "_where", None)  # a legacy type
     elif dtype is Tensor:
         dtype = dtypes.get_default_dtype()
+    elif isinstance(dtype, type):  # not even `float`
+        raise ValueError(f"invalid type: '{dtype.__name__}'")
     elif not isinstance(dtype, dtypes.dtype):
         raise TypeError("dtype must be a type, str, or dtype object")
     return converted(self, dtype, where)

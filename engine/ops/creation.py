@@ -83,17 +83,10 @@ def numpy_dtype(dtype: Any, default: Any = None) -> Any:
     """The numpy dtype of a `dtype=` argument; the default float type for None."""
     if dtype is None:
         return dtypes.to_numpy(default or dtypes.get_default_dtype())
-    if not isinstance(dtype, dtypes.dtype):
-        if dtype in _PYTHON_TYPES:
-            return dtypes.to_numpy(_PYTHON_TYPES[dtype]())
+    found = dtypes.of_type(dtype)
+    if not isinstance(found, dtypes.dtype):
         raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
-    return dtypes.to_numpy(dtype)
-
-
-_PYTHON_TYPES = {
-    builtins.float: lambda: dtypes.float64, builtins.int: lambda: dtypes.int64, builtins.bool: lambda: dtypes.bool,
-    builtins.complex: lambda: dtypes.complex128,
-}  # fmt: skip
+    return dtypes.to_numpy(found)
 
 
 def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:

@@ -223,6 +223,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 @composite(method=False)
 def as_tensor(data, dtype=None, device=None):
     """`data` as a Tensor, without copying where that is possible (Tensors, numpy arrays).  -> shape of data."""
+    dtype = dtypes.of_type(dtype)
     if isinstance(data, Tensor):
         return converted(data, dtype, None if device is None else place_of(device)[1])
     if type(data) not in (list, tuple, *_NUMBERS) and hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray):
@@ -238,7 +239,7 @@ def as_tensor(data, dtype=None, device=None):
 @composite(method=False)
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     """`obj` as a Tensor; copy=None copies only if it must, False never (ValueError), True always.  -> shape of obj."""
-    source = obj
+    source, dtype = obj, dtypes.of_type(dtype)
     if isinstance(obj, bytes | bytearray | memoryview):
         result = frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
     elif isinstance(obj, UntypedStorage):

@@ -87,10 +87,10 @@ def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
     if size and not more:
         if size[0].__class__ is int:
             return view_size(input, size if all_ints(size) else sizes_of("view", "size", size))
-        if isinstance(size[0], dtypes.dtype):
+        if size[0].__class__ is dtypes.dtype or size[0].__class__ is type:
             dtype = size[0]
     if dtype is not None:
-        return _view_as_dtype(input, dtype)
+        return _view_as_dtype(input, dtypes.of_type(dtype))
     size = size or (by_name("view", "size", more),)
     return view_size(input, sizes_of("view", "size", size))
 

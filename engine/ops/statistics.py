@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
@@ -244,15 +244,11 @@ def histogramdd(input: Tensor, bins, *, range=None, weight: Tensor | None = None
     return _Histogram(wrap(hist.astype(kind)), tuple(wrap(e.astype(kind)) for e in edges))
 
 
-class _Histogram(tuple):
-    """(hist, bin_edges)."""
+class _Histogram(NamedTuple):
+    """The counts and the edges of the bins."""
 
-    __slots__ = ()
-    hist = property(lambda self: self[0], doc="The counts.")
-    bin_edges = property(lambda self: self[1], doc="The edges of the bins.")
-
-    def __new__(cls, hist: Tensor, bin_edges: Any) -> _Histogram:
-        return tuple.__new__(cls, (hist, bin_edges))
+    hist: Tensor
+    bin_edges: Any
 
 
 # --- quantiles

@@ -9,7 +9,7 @@ module, or a value that a view or an in-place op may keep hold of, lives in memo
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -246,7 +246,9 @@ class _Lowering:
                 self.readers[number] += 1
         steps = programs.Programs(self, _Step)
         held = steps.held(entries)
-        ends = {n: max(at, held.get(n, at)) for n, at in last.items()}  # after which memory is free again
+        ends = defaultdict[int, list[int]](list)  # the values whose memory is free again after an entry
+        for number, at in last.items():
+            ends[max(at, held.get(number, at))].append(number)
         shared = self.shown | self.escaping
         found = {} if self.narrowing else {p.start: p for p in parts.pieces(entries, self.graph.shape, shared)}
         until = 0
@@ -264,8 +266,8 @@ class _Lowering:
                 dying = {n for n in entry.reads if last[n] == i and held.get(n) != i}
                 step = self._lowered(entry, dying)
                 steps.put(None, step, entry, self.buffers.get(entry.out))
-            for number, at in ends.items():
-                if at == i and number in self.block_of:
+            for number in ends.get(i, ()):
+                if number in self.block_of:
                     self.give_back(number)
         steps.finish()
         return chains.joined(self.graph, steps.made, _Step)

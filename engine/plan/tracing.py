@@ -72,11 +72,12 @@ def _record_of(function: Any) -> Any:
 class Call:
     """One op: `function(*args, **kwargs)` with tensors as Refs; `outputs` the numbers of the tensors it returned."""
 
-    __slots__ = ("args", "effect", "function", "inplace", "kwargs", "outputs")
+    __slots__ = ("_read", "args", "effect", "function", "inplace", "kwargs", "outputs")
 
     def __init__(self, function: Any, args: tuple, kwargs: dict, outputs: list[int], inplace: bool) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.outputs, self.inplace = outputs, inplace
+        self._read: tuple[Any, Any, list[int]] = (None, None, [])  # what `refs` was found in, and what it is
         self.effect = False  # whether it does more than give its outputs: draws, writes to what it was not given
 
     @property
@@ -87,7 +88,11 @@ class Call:
     @property
     def refs(self) -> list[int]:
         """The values it reads; the first is what an in-place op writes to."""
-        return [r.index for r in refs_in((self.args, self.kwargs))]
+        args, kwargs, found = self._read
+        if args is not self.args or kwargs is not self.kwargs:
+            found = [r.index for r in refs_in((self.args, self.kwargs))]
+            self._read = self.args, self.kwargs, found
+        return found
 
     def bound(self) -> dict[str, Any]:
         """The arguments by the op's own names.  Unsupported for aliases and separate sizes."""

@@ -186,7 +186,6 @@ def write(
 
     commit, tree = git.identify(db, name)
     listing = list(git.entries(db, commit))
-    trees.refuse_bad_names(spec, listing)
     if not any(entry.path == "hubconf.py" and entry.mode != trees.SUBMODULE for entry in listing):
         raise HubconfNotFoundError(
             f"no hubconf.py in {spec} ({resolved.name}, commit {commit[:12]})",
@@ -198,6 +197,7 @@ def write(
     folder = paths.checkouts(table.key)
     folder.mkdir(parents=True, exist_ok=True)
     with _staging(folder) as staging:
+        trees.refuse_bad_names(spec, listing, staging)
         git.checkout(db, commit, staging)
         pointers = trees.seal(spec, staging, listing)
         filled = {}

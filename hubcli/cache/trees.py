@@ -41,25 +41,42 @@ def refuse_too_large(spec: RepoSpec, size: int) -> None:
         )
 
 
-def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry]) -> None:
-    """Refuse `.git` components and names that one file system in three cannot hold."""
+def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry], folder: Path) -> None:
+    """Refuse `.git` components, and names that are one name on the file system of `folder`, which is empty.
+
+    On Windows and macOS `A` and `a` mostly are one, and one spelling of an accent the other.
+    """
     import unicodedata
 
-    seen: dict[str, str] = {}
+    alike: dict[tuple[str, str], dict[str, None]] = {}
     for entry in listing:
-        prefix = ""
+        parent = ""
         for part in entry.path.split("/"):
             folded = unicodedata.normalize("NFC", part).casefold()
             if folded in (".git", "git~1", "", ".", ".."):
                 raise _refused(spec, f"{entry.path!r} has a part {part!r}", "no tree may have it")
-            prefix = f"{prefix}/{part}"
-            key = unicodedata.normalize("NFC", prefix).casefold()
-            if seen.setdefault(key, prefix) != prefix:
-                raise _refused(
-                    spec,
-                    f"{seen[key][1:]!r} and {prefix[1:]!r} differ by case only",
-                    "they cannot be told apart on every system",
-                )
+            alike.setdefault((parent, folded), {})[part] = None
+            parent = f"{parent}{part}/"
+    for (parent, _), names in alike.items():
+        if len(names) > 1 and (pair := _same(list(names), folder)):
+            what = f"{parent + pair[0]!r} and {parent + pair[1]!r} differ by case only"
+            raise _refused(spec, what, "the file system of the cache takes them for one name")
+
+
+def _same(names: list[str], folder: Path) -> tuple[str, str] | None:
+    """Two of the names that the file system takes for one; None where it knows them all apart."""
+    probe = folder / "names"
+    probe.mkdir()
+    try:
+        for name in names:
+            try:
+                (probe / name).mkdir()
+            except FileExistsError:
+                first = next(one for one in names if os.path.samefile(probe / one, probe / name))
+                return first, name
+    finally:
+        paths.delete(probe)
+    return None
 
 
 def seal(spec: RepoSpec, folder: Path, listing: list[git.Entry]) -> list[str]:

@@ -57,7 +57,15 @@ _INSTALL_NAMES = {
     "yaml": "PyYAML",
 }
 
-_IMPORT_NAMES = {packages.canonical(name): module for module, name in _INSTALL_NAMES.items()}
+# Distributions that have a module in common with one above.
+_TWINS = {
+    "faiss-gpu": "faiss",
+    "opencv-contrib-python": "cv2",
+    "opencv-contrib-python-headless": "cv2",
+    "opencv-python": "cv2",
+    "pillow-simd": "PIL",
+}
+_IMPORT_NAMES = {packages.canonical(name): module for module, name in _INSTALL_NAMES.items()} | _TWINS
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,7 @@ def check(
         installed = [one.name for one in found if one.satisfied and _foreign(one.provided_by)]
         kept += _lacking(installed, {packages.canonical(one.name) for one in kept})
     missing = [one for one in kept if not one.satisfied]
-    plan = _plan([one.name for one in missing], framework)
+    plan = _plan([one.name for one in missing], framework, project.read(root).extensions if root is not None else ())
     reasons = dict(plan.refused)
     noted = tuple(replace(one, note=one.note or reasons.get(one.name)) for one in kept)
     return Report(noted, plan, tuple(_unknown_versions(names, found, framework)))
@@ -233,6 +241,9 @@ def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
     if where is None and root is not None and _is_itself(name, root):
         where = "repository"
     release = distribution(name)
+    module = _IMPORT_NAMES.get(packages.canonical(name))
+    if where is None and release is None and module is not None and find(module, None) is not None:
+        release = distribution(module)  # `opencv-python`, where `opencv-python-headless` is there
     # `scikit-learn` is no import name: there the distribution decides.
     if where is None and (release is None or name in _INSTALL_NAMES or "." in name):
         return Dependency(text, False, None)
@@ -324,8 +335,8 @@ def distribution(name: str) -> tuple[str, str] | None:
     return None
 
 
-def _plan(missing: Sequence[str], framework: str) -> Plan:
-    """What to install for the missing names, each judged by itself."""
+def _plan(missing: Sequence[str], framework: str, compiled: Sequence[str] = ()) -> Plan:
+    """What to install for the missing names, each judged by itself; `compiled` are those that the repository builds."""
     whole: dict[str, str] = {}
     bare: dict[str, str] = {}
     refused: list[tuple[str, str]] = []
@@ -335,6 +346,9 @@ def _plan(missing: Sequence[str], framework: str) -> Plan:
         install = _INSTALL_NAMES.get(text) or _INSTALL_NAMES.get(name) or text
         if not _SAFE.match(install):  # what a stranger wrote does not reach a shell
             refused.append((text, f"{text!r} is not a name that can be installed; ask the repository what it means"))
+        elif name in compiled:  # on an index, if at all, it would be a stranger's
+            what = f"{name} is compiled by the repository's own setup.py"
+            refused.append((text, f"{what}, which needs torch itself: install both and use --framework torch"))
         elif package is None:
             whole.setdefault(packages.canonical(install), install)
         elif package.reason is not None:

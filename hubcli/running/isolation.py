@@ -12,6 +12,7 @@ is called next week, while another repository's `utils` and the user's are in th
   name that the checkout defines is imported under the prefix; all else goes the usual way.
   `importlib.import_module`, `importlib.util.find_spec` and `spec_from_file_location` follow the same
   rule through proxies that only these modules see.
+- A finder that the code puts on `sys.meta_path` is asked for what the folders do not have, by plain names.
 - A standard-library module that is loaded already wins over a file of its name, as in a script.
 - What code adds to `sys.path` below the checkout is remembered in the namespace; `active()` puts
   `sys.path`, `sys.modules` and the working directory back, also after an error.
@@ -145,6 +146,21 @@ class Namespace:
         bare = ModuleSpec(fullname, None, is_package=True)
         bare.submodule_search_locations = _NamespacePath(portions)
         return bare
+
+    def asked(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        """The spec of a module that a finder of the checkout's code, on `sys.meta_path`, knows by its plain name."""
+        for finder in sys.meta_path:
+            if str(getattr(finder, "__module__", "")).startswith(self.prefix + "."):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None and self.contains(spec.origin) and str(spec.origin).endswith(".py"):
+                    whole, file = self.qualified(name), str(spec.origin)
+                    return importlib.util.spec_from_file_location(
+                        whole,
+                        file,
+                        loader=_SourceLoader(self, whole, file),
+                        submodule_search_locations=spec.submodule_search_locations,
+                    )
+        return None
 
     def _adopt_sys_path(self) -> None:
         """Remember the folders of the checkout that its code has put on `sys.path`."""
@@ -492,7 +508,7 @@ class _Finder(MetaPathFinder):
             if namespace is None:
                 return None
             if rest:
-                return namespace.find(fullname, path or ())
+                return namespace.find(fullname, path or ()) or namespace.asked(rest, path, target)
             root = ModuleSpec(fullname, None, is_package=True)
             root.submodule_search_locations = namespace.search
             return root

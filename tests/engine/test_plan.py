@@ -19,7 +19,7 @@ import engine
 from engine import nn, plan
 from engine.kernels import processor
 from engine.nn import functional as F
-from engine.plan import OptimizedModule, lowering, parts, programs, watching
+from engine.plan import OptimizedModule, lowering, parts, programs, tracing, watching
 
 pytestmark = pytest.mark.onednn
 Pair = namedtuple("Pair", "first second")
@@ -1574,3 +1574,18 @@ def test_many_products_a_byte_keep_the_batch_whole(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(parts, "BUSY", 32)
     compiled = planned(nn.Sequential(conv(32, 32), nn.ReLU(), conv(32, 32)).eval(), engine.randn(4, 32, 8, 8))
     assert made_in_parts(compiled) == []
+
+
+def test_what_a_call_reads_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes over a graph ask each call again and again, and plans may have thousands of calls."""
+    searched = []
+    search = tracing.refs_in
+    monkeypatch.setattr(tracing, "refs_in", lambda value: searched.append(value) or search(value))
+    call = tracing.Call(engine.add, (tracing.Ref(1), [tracing.Ref(2)]), {"alpha": tracing.Ref(3)}, [4], False)
+    assert (call.refs, call.refs) == ([1, 2, 3], [1, 2, 3])
+    assert len(searched) == 1
+    call.kwargs = {}
+    assert call.refs == [1, 2]
+    call.args = (tracing.Ref(5),)
+    assert (call.refs, call.refs) == ([5], [5])
+    assert len(searched) == 3

@@ -449,3 +449,39 @@ def test_dtype_attributes():
     assert engine.finfo(engine.float16).max == 65504.0
     assert engine.finfo(engine.bfloat16).tiny == 2**-126
     assert engine.iinfo(engine.int8).min == -128 and engine.iinfo(engine.int64).max == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [(float, engine.float64), (int, engine.int64), (bool, engine.bool), (complex, engine.complex128)],
+)
+def test_types_of_python_are_dtypes(given: type, wanted: engine.dtype) -> None:
+    x = engine.ones(2, 3)
+    for made in (
+        x.to(given), x.to(dtype=given), x.to("cpu", given), x.to(given, copy=True), engine.zeros(2, dtype=given),
+        engine.tensor([1, 0], dtype=given), engine.as_tensor([1], dtype=given), engine.as_tensor(x, dtype=given),
+        engine.asarray([1], dtype=given), engine.zeros_like(x, dtype=given), x.new_tensor([1], dtype=given),
+        engine.scalar_tensor(1, dtype=given), x.sum(dtype=given), engine.sum(x, 0, dtype=given), x.prod(dtype=given),
+    ):  # fmt: skip
+        assert made.dtype is wanted
+    assert engine.promote_types(given, wanted) is wanted
+    assert engine.can_cast(given, wanted)
+    assert engine.zeros(2, dtype=wanted).view(given).dtype is wanted
+
+
+def test_types_of_python_are_dtypes_where_numbers_are_real() -> None:
+    x = engine.ones(2, 3)
+    assert engine.nn.functional.softmax(x, -1, dtype=float).dtype is engine.float64
+    assert engine.norm(x, dtype=float).dtype is x.mean(dtype=float).dtype is engine.float64
+    assert engine.nn.Linear(2, 2).to(float).weight.dtype is engine.float64
+    assert (engine.finfo(float).bits, engine.iinfo(int).bits) == (64, 64)
+
+
+def test_other_types_are_no_dtypes() -> None:
+    x = engine.ones(2, 3)
+    with pytest.raises(ValueError, match=r"^invalid type: 'float'$"):
+        x.type(float)
+    with pytest.raises(TypeError, match=r"^sum\(\) received an invalid combination of arguments"):
+        x.sum(dtype=str)
+    with pytest.raises(TypeError, match=r"^to\(\) received an invalid combination of arguments - got \(type\)"):
+        x.to(str)

@@ -7,7 +7,6 @@ fast kernel.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -163,60 +162,61 @@ class Forward:
         return made if self._channels_last else made.view(np.ndarray)
 
 
-def slices(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> list[tuple[int, ...]]:
-    """How a convolution of `size` pictures is a sum: (element of the kernel's depth, first and last + 1 of the `out`
-    pictures that it meets, the first that it reads).  The first element meets all of them; [] if none does."""
-    meets = []
-    for k in range(kernel if stride == 1 else 0):
-        ahead = k * dilation - padding
-        first, last = max(0, -ahead), min(out, size - ahead)
-        if first < last:
-            meets.append((k, first, last, first + ahead))
-    meets.sort(key=lambda one: one[2] - one[1] < out)
-    return meets if meets and meets[0][2] - meets[0][1] == out else []
+def apart_in_depth(w: np.ndarray, groups: int) -> bool:
+    """Whether a weight (C, 1, *kernel) of as many groups has three dims: oneDNN has fast code for two alone."""
+    return w.ndim == 5 and w.shape[1] == 1 < groups == w.shape[0]
 
 
 def forward(key: Hashable, x: np.ndarray, w: np.ndarray, *given: Any) -> Forward | Slices:
     """What computes a convolution, of arguments as `Forward` has them.  Raises Unsupported."""
-    if x.ndim == 5 and given[-1] == x.shape[1] == w.shape[0]:
-        with contextlib.suppress(Unsupported):
-            return Slices(x, w, *given)
-    return Forward(key, x, w, *given)
+    return Slices(x, w, *given) if apart_in_depth(w, given[-1]) else Forward(key, x, w, *given)
 
 
 class Slices:
     """`Forward` of three dims whose channels are apart: convolutions of pictures, added up over the kernel's depth.
 
-    oneDNN has code for pictures alone (3.2; ten times the time otherwise).  Raises Unsupported for steps in depth, and
-    where no element of the kernel's depth meets all of the result.
+    oneDNN has code for pictures alone (3.2; ten times the time otherwise).
     """
 
-    __slots__ = ("_channels_last", "_pieces", "_shape", "used")
+    __slots__ = ("_channels_last", "_pieces", "_shape", "_step", "_whole", "used")
 
     def __init__(
-        self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: Sequence[int], converted: bool,
-        stride: Any, padding: Any, dilation: Any, groups: int,
+        self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None, out: Sequence[int], converted: bool, stride: Any,
+        padding: Any, dilation: Any, groups: int,
     ) -> None:  # fmt: skip
-        self.used, self._channels_last = True, converted
+        self.used, self._channels_last, self._step = True, converted, stride[0]
         self._shape = (count, _, deep, *_) = x.shape[0], w.shape[0], *out
-        meets = slices(x.shape[2], deep, w.shape[2], stride[0], padding[0], dilation[0])
-        if not meets:
-            raise Unsupported("oneDNN: pictures of this depth do not add up")
+        meets = []  # (element of the kernel's depth, pictures of the result that it meets, the first that it reads)
+        for k in range(w.shape[2]):
+            ahead = k * dilation[0] - padding[0]
+            first = max(0, -(ahead // self._step))
+            last = min(deep, (x.shape[2] - 1 - ahead) // self._step + 1)
+            if first < last:
+                meets.append((k, first, last, first * self._step + ahead))
+        meets.sort(key=lambda one: one[2] - one[1] < deep)
+        self._whole = bool(meets) and meets[0][2] - meets[0][1] == deep  # the first writes all, with the bias
         self._pieces = []
+        window = stride, padding, dilation
         for i, (k, first, last, at) in enumerate(meets):
-            whole = i == 0 and first == at and x.shape[2] == deep  # of all samples at once
-            pictures = (last - first) * (count if whole else 1)
-            run = _added(x, w, bias if i == 0 else None, pictures, out[1:], (stride, padding, dilation), groups, i > 0)
-            self._pieces.append((k, range(1 if whole else count), first, at, run))
+            new = i == 0 and self._whole
+            samples = 1 if new and first == at and x.shape[2] == deep and self._step == 1 else count  # 1: all at once
+            pictures = (last - first) * count // samples
+            run = _added(x, w, bias if new else None, pictures, out[1:], window, groups, not new)
+            self._pieces.append((k, range(samples), first, last - first, at, run))
 
     def __call__(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         made = empty_channels_last(self._shape, _F32)
         rows, target = (a.view(np.ndarray).transpose(0, 2, 3, 4, 1) for a in (to_channels_last(x), made))
         each = () if bias is None else (address(np.ascontiguousarray(bias)),)
-        for i, (k, samples, first, at, run) in enumerate(self._pieces):
+        if not self._whole:
+            target[...] = 0 if bias is None else bias
+        for i, (k, samples, first, count, at, run) in enumerate(self._pieces):
             weights = run.extra["packing"].place(w[:, :, k])
             for n in samples:
-                run(address(rows[n, at:]), weights, address(target[n, first:]), *(each if i == 0 else ()))
+                read = rows[n, at:]
+                if self._step > 1:
+                    read = np.ascontiguousarray(read[:: self._step][:count])
+                run(address(read), weights, address(target[n, first:]), *(each if i == 0 and self._whole else ()))
         return made if self._channels_last else made.view(np.ndarray)
 
 

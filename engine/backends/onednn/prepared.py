@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.cpu.keeping import aligned
 from engine.backends.onednn import _abi
 from engine.backends.onednn.arrays import long_row
-from engine.backends.onednn.convolution import Geometry, refuse_slow, slices, weight_view, work
+from engine.backends.onednn.convolution import Geometry, apart_in_depth, refuse_slow, weight_view, work
 from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
@@ -93,7 +93,7 @@ def convolution(
     the type of x.  Of int8 they are numbers times `scales`, of x and of out; weights are rounded to int8 then, each
     output channel by its largest one.
     """
-    if not ready():
+    if not ready() or apart_in_depth(weight, groups):  # `convolution.Slices` is the faster
         return None
     try:
         masks, numbers, weight = _scaled(x, weight, scales, 1 if groups == 1 else 3)
@@ -105,9 +105,6 @@ def convolution(
             work=work(out, weight),
         )  # fmt: skip
         refuse_slow(plan, g, weight.shape[0] // groups)
-        depth = [a[0] for a in (x.shape[2:], out.shape[2:], weight.shape[2:], stride, padding, dilation)]
-        if g.apart and g.dims == 3 and slices(*depth):
-            return None  # `convolution.Slices` is the faster
         return _run(plan, g.x, g.y, weight, Desc(g.shape, g.strides, element_of(weight)), bias, post, numbers)
     except Unsupported:
         return None

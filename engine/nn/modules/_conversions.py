@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import engine
+from engine.dtypes import of_type
 from engine.grad_mode import no_grad
 from engine.tensor import Tensor
 
@@ -120,7 +121,7 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     kwargs.pop("copy", None)
     if kwargs:
         raise TypeError(f"to() received an invalid combination of arguments - got {sorted(kwargs)}")
-    rest = list(args)
+    dtype, *rest = map(of_type, (dtype, *args))
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)
     elif rest and isinstance(rest[0], engine.dtype):

@@ -7,6 +7,7 @@ product with transposed views, without a copy.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
 _FEW = 1 << 12  # elements of 16 bits below which numpy's own conversion is as fast
+_SMALL, _MANY = 48, 256  # multiplications of a product, and products, from which `_side_by_side` was measured to win
+_BESIDE = 4096  # products at a time: what they need stays in the cache
 _BLAS = frozenset(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
 
 
@@ -55,7 +58,41 @@ def product(xp: Any, a: Any, b: Any) -> Any:
     a, b = straight(xp, a), straight(xp, b)
     if dtype in _BLAS and a.ndim < 3 and b.ndim < 3:
         return _dot(a, b)  # numpy comes to the same BLAS call in half the time
-    return xp.matmul(a, b)
+    return products(xp, a, b)
+
+
+def products(xp: Any, a: Any, b: Any) -> Any:
+    """`a @ b` for batches of one dtype."""
+    return _side_by_side(a, b) if many_small(a, b) else xp.matmul(a, b)
+
+
+def many_small(a: Any, b: Any) -> bool:
+    """Whether there are so many products of so few elements that calling for each of them takes most of the time."""
+    return (
+        a.ndim > 2 < b.ndim
+        and type(a) is np.ndarray is type(b)
+        and 0 < a.shape[-2] * a.shape[-1] * b.shape[-1] <= _SMALL
+        and builtins.max(a.size // (a.shape[-2] * a.shape[-1]), b.size // (b.shape[-2] * b.shape[-1])) >= _MANY
+        and a.dtype in _BLAS
+    )
+
+
+def _side_by_side(a: Any, b: Any) -> Any:
+    """Products of many small matrices: those of two elements are computed for all matrices at once."""
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    (n, k), m = a.shape[-2:], b.shape[-1]
+    left = np.broadcast_to(a, (*lead, n, k)).reshape(-1, n, k)
+    right = np.broadcast_to(b, (*lead, k, m)).reshape(-1, k, m)
+    made = np.empty((len(left), n, m), a.dtype)
+    for start in range(0, len(left), _BESIDE):
+        x = np.ascontiguousarray(left[start : start + _BESIDE].transpose(1, 2, 0))
+        y = np.ascontiguousarray(right[start : start + _BESIDE].transpose(1, 2, 0))
+        total = x[:, 0, None] * y[0]
+        term = np.empty_like(total) if k > 1 else None
+        for i in range(1, k):
+            total += np.multiply(x[:, i, None], y[i], term)
+        made[start : start + _BESIDE] = total.transpose(2, 0, 1)
+    return made.reshape(*lead, n, m)
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -335,7 +372,7 @@ def batched(xp, input, other):
     if (dtype is _F32 or dtype is _F64) and other.dtype is dtype and other.ndim > 2 and (
         input.shape[:-2] == other.shape[:-2] and input.shape[-1] == other.shape[-2]
     ):  # fmt: skip
-        return xp.matmul(straight(xp, input), straight(xp, other))
+        return products(xp, straight(xp, input), straight(xp, other))
     if other.ndim == 2:  # one matrix for all batches: one large product instead of many
         check_matrices(input, other)
         check_same(input, other)

@@ -14,6 +14,7 @@ import numpy as np
 from engine._checks import broadcast_shapes
 from engine.backends.cpu import empty, halves
 from engine.backends.cpu.fast import Fast
+from engine.backends.cpu.threads import get_num_threads
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import ready, usable
 from engine.dispatch import kernel
@@ -27,6 +28,11 @@ _BATCH = range(8, 513)
 _KEPT = 1 << 12
 _seen: dict[Any, None] = {}  # products of more rows that were asked for once
 _PRODUCT = 1 << 18  # multiplications from which sgemm is the faster: 64 x 64 x 64, measured
+
+
+# Multiplications of one product of a batch, by the square of the threads, from which oneDNN is the faster: it takes
+# 0.9 us of a thread for each, BLAS, on one thread, 0.1.
+_EACH = 1 << 17
 
 
 def _worth(n: int, k: int, m: int) -> bool:
@@ -187,6 +193,8 @@ def _batches(a: Any, b: Any) -> Any:
         if not _gemm(a.reshape(-1, a.shape[-1]), b, made):
             return NotImplemented
         return made.reshape(*a.shape[:-1], b.shape[1])
+    if products.many_small(a, b) or a.shape[-2] * a.shape[-1] * b.shape[-1] * get_num_threads() ** 2 < _EACH:
+        return NotImplemented
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     count = prod(lead)
     if not _worth(count * a.shape[-2], a.shape[-1], b.shape[-1]):

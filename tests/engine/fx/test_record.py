@@ -15,6 +15,7 @@ from engine.fx.record import CREATORS, RecordError, leaf_name, record
 from engine.jit import TracerWarning
 from engine.nn import functional as F
 from engine.tensor import Tensor, wrap
+from tests.engine.samples import Case, cases, tensors_of
 
 
 def tensor(*shape: int) -> Tensor:
@@ -164,3 +165,18 @@ def test_what_cannot_be_recorded_is_named() -> None:
 def test_creators_are_functions_of_the_table() -> None:
     assert all(name in dir(engine) or hasattr(Tensor, name) for name in CREATORS)
     assert "relu" in OPS
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [c for c in cases() if c.op is None and c.deterministic], ids=str)
+def test_no_function_fixes_the_values_of_its_input(case: Case) -> None:
+    """What computes with arrays and is no op would leave nothing but a constant."""
+    args, kwargs = case.seeded()
+    if not tensors_of([args, kwargs]):
+        return
+    nodes = record(case.function, tuple(args), dict(kwargs)).graph.nodes
+    reached: set[Any] = set()
+    for node in nodes:
+        if node.op == "placeholder" or reached & set(node.all_input_nodes):
+            reached.add(node)
+    assert all(node in reached for last in nodes if last.op == "output" for node in last.all_input_nodes)

@@ -444,3 +444,52 @@ def test_a_dataclass_stays_as_it_is() -> None:
         x: int = 0
 
     assert torch.jit.script(Point) is Point and repr(Point(2)).endswith("Point(x=2)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.norm(v, dim=-1, keepdim=True)", "torch.norm(v)", "torch.norm(v, 3)", "torch.norm(v, p=1.5, dim=[0, 1])",
+        "torch.norm(v, 'fro', 1, True)", "torch.norm(v, 'nuc')", "torch.norm(v, 2, 1, dtype=torch.float64)",
+        "torch.tensordot(v, v)", "torch.tensordot(v, v, 1)", "torch.tensordot(v, v, ([0], [1]))",
+        "torch.tensordot(v, v, dims=[[1], [1]])",
+        "torch.stft(w, 8, return_complex=True).abs()", "torch.stft(w, 8, 2, center=False, return_complex=True).abs()",
+        "torch.stft(w, 8, 2, 8, torch.hann_window(8), True, 'constant', return_complex=True).abs()",
+        "torch.unique(v.round())", "torch.unique(v.round(), dim=0)", "torch.unique(v.round(), return_counts=True)",
+        "torch.unique(v.round(), True, True)", "torch.unique(v.round(), return_inverse=True, return_counts=True)",
+        "torch.unique_consecutive(v.round())", "torch.unique_consecutive(v.round(), return_counts=True)",
+        "torch.unique_consecutive(v.round(), True, True, 0)",
+        "torch.nn.functional.max_pool1d(v, 2, return_indices=True)",
+        "torch.nn.functional.adaptive_max_pool1d(v, 2, True)",
+        "torch.nn.functional.max_pool1d(v, 2, 1, 0, 1, False, True)",
+    ],
+)  # fmt: skip
+def test_functions_whose_arguments_say_what_they_return(text: str) -> None:
+    v, w = torch.arange(9.0).reshape(3, 3).sin() * 3, torch.arange(40.0).cos()
+    unit = torch.jit.CompilationUnit(f"def f(v: Tensor, w: Tensor):\n    return {text}\n")
+    found, expected = unit.f(v, w), eval(text, {"torch": torch, "F": F, "v": v, "w": w})
+    assert isinstance(found, tuple) == isinstance(expected, tuple)
+    for a, b in zip(
+        found if isinstance(found, tuple) else [found], expected if isinstance(found, tuple) else [expected]
+    ):
+        assert a.dtype is b.dtype
+        assert a.shape == b.shape
+        assert torch.allclose(a, b)
+
+
+def stars(x: torch.Tensor, shape: tuple[int, int], more: list[int]):
+    a = torch.zeros([x.shape[0], *shape, 2], device=x.device)
+    b = (*shape, 1.5, *(x, 2))
+    return a, b, x.reshape(1, -1, *shape), [*shape]
+
+
+def test_tuples_are_taken_apart_in_lists_and_tuples() -> None:
+    x = torch.arange(12.0)
+    a, b, c, d = again(torch.jit.script(stars))(x, (2, 3), [1])
+    assert (a.shape, c.shape, d) == ((12, 2, 3, 2), (1, 2, 2, 3), [2, 3])
+    assert b[:3] == (2, 3, 1.5)
+    assert torch.equal(b[3], x)
+    assert b[4] == 2
+    unit = "def f(n: List[int]):\n    return [1, *n]\n"
+    with pytest.raises(RuntimeError, match=r"cannot use a List\[int\] with \*: only tuples are taken apart"):
+        torch.jit.CompilationUnit(unit).f([2])

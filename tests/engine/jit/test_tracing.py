@@ -176,3 +176,23 @@ def test_compiled_while_tracing() -> None:
 
     assert scaled(torch.ones(1)).item() == 2
     assert torch.jit.trace(lambda x: scaled(x) + 1, torch.ones(1))(torch.full((1,), 4.0)).item() == 9
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda v: torch.unique(v), lambda v: torch.unique(v, return_counts=True)[1],
+        lambda v: torch.unique(v, dim=0, return_inverse=True)[1], lambda v: v.unique_consecutive(return_counts=True)[1],
+        lambda v: torch.isin(v, v[0]).sum(), lambda v: torch.histogram(v, 3)[0],
+        lambda v: torch.norm(v, "nuc"), lambda v: torch.norm(v, 2, 1), lambda v: torch.tensordot(v, v, ([0], [0])),
+        lambda v: torch.stft(v, 4, return_complex=True).abs(),
+        lambda v: torch.istft(torch.stft(v, 4, 1, window=torch.ones(4), return_complex=True), 4, 1,
+                              window=torch.ones(4)),
+        lambda v: F.max_pool1d(v, 2, return_indices=True)[1],
+    ],
+)  # fmt: skip
+def test_what_computes_with_values_is_traced_and_not_fixed(function) -> None:
+    traced = again(torch.jit.trace(function, (torch.arange(24.0).reshape(3, 8).sin(),)))
+    other = torch.tensor([3.0, 1.0, 1.0, 2.0]).repeat(3, 2)
+    other[2] = torch.arange(8.0)
+    assert torch.allclose(traced(other).float(), function(other).float(), atol=1e-5)

@@ -37,6 +37,15 @@ LEAVES = {  # name: (shapes of the leaves, function)
     "batch_norm": (
         [(6, 8, 9, 9), (8,), (8,)], lambda x, w, b: F.batch_norm(x, None, None, w, b, True)
     ),
+    "conv3d depthwise": (
+        [(2, 8, 6, 7, 8), (8, 1, 3, 3, 3), (8,)], lambda x, w, b: F.conv3d(x, w, b, 1, 1, 1, 8)
+    ),
+    "conv3d depthwise of every second frame": (
+        [(2, 8, 6, 7, 8), (8, 1, 3, 3, 3)], lambda x, w: F.conv3d(x, w, None, 2, 1, 1, 8)
+    ),
+    "conv3d depthwise where no slice meets all": (
+        [(1, 8, 3, 7, 8), (8, 1, 4, 1, 2), (8,)], lambda x, w, b: F.conv3d(x, w, b, (3, 1, 1), (5, 0, 0), (2, 1, 1), 8)
+    ),
     "batch_norm of rows": ([(300, 40), (40,)], lambda x, w: F.batch_norm(x, None, None, w, None, True)),
     "batch_norm in evaluation": (
         [(6, 8, 9, 9), (8,), (8,)],

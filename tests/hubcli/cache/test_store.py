@@ -8,8 +8,10 @@ import multiprocessing
 import os
 import re
 import stat
+import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -331,15 +333,6 @@ def _hostile(kind: str) -> Callable[[Repository], None]:
 
         return make
 
-    def entry(mode: str, name: str) -> Callable[[Repository], None]:
-        def make(repo: Repository) -> None:
-            kind = repo.git("rev-parse", "HEAD" if mode == "160000" else "HEAD:a.txt")
-            repo.git("update-index", "--add", "--cacheinfo", f"{mode},{kind},{name}")
-            repo.git("commit", "-q", "-m", "hostile")
-            repo.push()
-
-        return make
-
     def chain(repo: Repository) -> None:
         (repo.work / "sub" / "deep").mkdir(parents=True)
         os.symlink("../..", repo.work / "sub" / "deep" / "up")
@@ -350,7 +343,6 @@ def _hostile(kind: str) -> Callable[[Repository], None]:
         "absolute link": link("/etc/passwd"),
         "link that leaves": link("../../outside"),
         "link that leaves through another": chain,
-        "case": entry("100644", "A.TXT"),
     }[kind]
 
 
@@ -360,7 +352,6 @@ def _hostile(kind: str) -> Callable[[Repository], None]:
         ("absolute link", "'sub/link' links to '/etc/passwd', outside the tree"),
         ("link that leaves", "'sub/link' links to '../../outside'"),
         ("link that leaves through another", "'link' links to"),
-        ("case", "'A.TXT' and 'a.txt' differ by case only"),
     ],
 )
 def test_hostile_content_is_refused(repo: Repository, server: Served, hub_root: Path, kind: str, message: str) -> None:
@@ -397,9 +388,49 @@ def test_submodules_are_left_out(
 
 
 @pytest.mark.parametrize("part", [".git", ".GIT", "git~1", ".", ".."])
-def test_names_that_no_tree_may_have(part: str) -> None:
+def test_names_that_no_tree_may_have(part: str, tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="has a part"):
-        trees.refuse_bad_names(spec("o/r"), [git.Entry("100644", 1, f"sub/{part}/x")])
+        trees.refuse_bad_names(spec("o/r"), [git.Entry("100644", 1, f"sub/{part}/x")], tmp_path)
+
+
+CLASHING = ["Docs/a.txt", "docs/a.txt", "docs/A.txt", "docs/\u00e9", "docs/e\u0301"]
+
+
+@pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="their file systems fold the case of names")
+def test_names_that_differ_by_case_are_no_fault_where_they_can_be_told_apart(
+    repo: Repository, server: Served, hub_root: Path
+) -> None:
+    repo.commit({name: name for name in CLASHING})
+    made = store.ensure(spec("o/r"))
+    assert [(made.path / name).read_text() for name in CLASHING] == CLASHING
+    trees.require_sound(made)
+    assert not maintenance.verify().problems
+
+
+@pytest.mark.parametrize(
+    ("listed", "named"),
+    [
+        (CLASHING[:2], "'Docs' and 'docs'"),
+        (CLASHING[1:3], "'docs/a.txt' and 'docs/A.txt'"),
+        (CLASHING[3:], "'docs/\u00e9' and 'docs/e\u0301'"),
+    ],
+)
+def test_names_that_a_file_system_takes_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: list[str], named: str
+) -> None:
+    """As on most disks of Windows and macOS."""
+
+    def one(path: str | os.PathLike[str]) -> str:
+        return unicodedata.normalize("NFC", os.fspath(path)).casefold()
+
+    make = Path.mkdir
+    monkeypatch.setattr(Path, "mkdir", lambda self: make(self.with_name(one(self.name))))
+    monkeypatch.setattr(os.path, "samefile", lambda a, b: one(a) == one(b))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(IntegrityError) as caught:
+        trees.refuse_bad_names(spec("o/r"), [git.Entry("100644", 1, name) for name in listed], tmp_path)
+    assert f"{named} differ by case only" in caught.value.message
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_what_is_no_hub_repository_is_not_published(repo: Repository, server: Served, hub_root: Path) -> None:

@@ -172,6 +172,28 @@ def test_what_needs_torch_itself_says_so():
     assert [bool(one.note) for one in report.dependencies] == [True, False]
 
 
+def test_what_the_repository_compiles_itself_is_not_asked_of_an_index(tmp_path):
+    (tmp_path / "setup.py").write_text(
+        "from torch.utils import cpp_extension\nfrom setuptools import setup, Extension\n"
+        "setup(ext_modules=[cpp_extension.CUDAExtension('fast_ops', []), Extension(name='slow_ops', sources=[])])\n"
+    )
+    report = check(["fast_ops", "slow_ops", "nope"], root=tmp_path)
+    assert report.missing == ("fast_ops", "slow_ops", "nope")
+    assert report.install == "python -m pip install nope"
+    assert "fast_ops is compiled by the repository's own setup.py" in report.hint
+    assert "--framework torch" in report.hint
+
+
+def test_a_distribution_that_has_the_module_of_another(monkeypatch):
+    monkeypatch.setattr(dependencies, "find", lambda name, root: "installed" if name == "cv2" else None)
+    there = {"cv2": ("opencv-python-headless", "5.0")}
+    monkeypatch.setattr(dependencies, "distribution", there.get)
+    assert one("opencv-python").provided_by == "opencv-python-headless 5.0"
+    assert one("opencv-contrib-python>=4").satisfied
+    assert not one("opencv-python<4").satisfied
+    assert not one("faiss-gpu").satisfied
+
+
 def test_imports_that_are_not_declared():
     found = [
         Imported("nope.deep", "utils.py:3"),

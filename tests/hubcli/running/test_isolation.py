@@ -474,3 +474,41 @@ def test_what_is_installed_comes_before_a_folder_of_packages(tmp_path, monkeypat
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert hubconf(register(root, os.urandom(20).hex())).NAME == "installed"
     del sys.modules["below"]
+
+
+FINDER = """
+import sys
+from importlib import abc, util
+from pathlib import Path
+
+class Recipes(abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.startswith("kitchen.recipes."):
+            file = Path(__file__).parents[2] / "books" / (name.split(".")[-1] + ".py")
+            return util.spec_from_file_location(name, file) if file.is_file() else None
+
+sys.meta_path.append(Recipes())
+"""
+
+
+def test_a_finder_of_the_code_itself_is_asked_by_plain_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    for path, text in {
+        "hubconf.py": "import importlib\nimport kitchen.recipes\ndef cook(name):\n"
+        "    return importlib.import_module('kitchen.recipes.' + name)\n",
+        "kitchen/__init__.py": "OVEN = 'hot'\n",
+        "kitchen/recipes/__init__.py": FINDER,
+        "books/soup.py": "from kitchen import OVEN\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    space = register(tmp_path, os.urandom(20).hex())
+    with space.active():
+        hubconf = space.load("hubconf")
+        soup = hubconf.cook("soup")
+    assert soup.OVEN == "hot"
+    assert soup.__name__ == space.qualified("kitchen.recipes.soup")
+    assert hubconf.cook("soup") is soup
+    assert "kitchen" not in sys.modules
+    with pytest.raises(ModuleNotFoundError):
+        hubconf.cook("cake")

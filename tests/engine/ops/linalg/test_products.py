@@ -150,3 +150,25 @@ def test_out_is_resized(call):
     x = wrap(rng.standard_normal((2, 3)))
     assert getattr(engine, call)(x, x.t(), out=out) is out
     np.testing.assert_allclose(out.numpy(), x._array @ x._array.T)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((5000, 3, 3), (5000, 3, 2)), ((300, 1, 4), (300, 4, 1)), ((260, 2, 1), (260, 1, 2)),
+        ((2, 1, 3, 3), (2, 400, 3, 1)), ((3, 3), (500, 3, 3)), ((5000, 4, 4), (5000, 4, 4)),
+    ],
+)  # fmt: skip
+def test_many_products_of_few_elements(left: tuple[int, ...], right: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in (left, right))
+    wide = np.result_type(dtype, "float64")
+    expected = (a.astype(wide) @ b.astype(wide)).astype(dtype)
+    turned = np.swapaxes(np.ascontiguousarray(np.swapaxes(a, -1, -2)), -1, -2)
+    for x in (a, turned):
+        found = engine.matmul(wrap(x), wrap(b)).numpy()
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    if a.ndim == b.ndim == 3:
+        np.testing.assert_array_equal(engine.bmm(wrap(a), wrap(b)).numpy(), engine.matmul(wrap(a), wrap(b)).numpy())
