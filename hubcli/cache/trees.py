@@ -64,16 +64,24 @@ def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry], folder: Path) -> 
 
 
 def _same(names: list[str], folder: Path) -> tuple[str, str] | None:
-    """Two of the names that the file system takes for one; None where it knows them all apart."""
-    probe = folder / "names"
+    """Two of the names that the file system takes for one; None where it knows them all apart.
+
+    What it cannot hold, the checkout says.
+    """
+    probe, made = folder / "names", list[str]()
     probe.mkdir()
     try:
         for name in names:
-            try:
-                (probe / name).mkdir()
-            except FileExistsError:
-                first = next(one for one in names if os.path.samefile(probe / one, probe / name))
-                return first, name
+            if Path(name).name != name:  # Windows: a backslash or a drive would lead out of the folder
+                return names[0], names[1]
+            with contextlib.suppress(OSError):
+                try:
+                    (probe / name).mkdir()
+                    made.append(name)
+                except FileExistsError:
+                    first = next((one for one in made if os.path.samefile(probe / one, probe / name)), None)
+                    if first is not None:
+                        return first, name
     finally:
         paths.delete(probe)
     return None
