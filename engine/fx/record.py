@@ -204,7 +204,8 @@ _leaf_names: dict[Any, str] = {}
 
 
 def _resolved(names: Iterable[str]) -> dict[FunctionType, str]:
-    """The functions of these names that are no ops: of the op table, of `nn.functional`, methods."""
+    """The functions of these names that are no ops: of the op table, of `nn.functional`, of `fft`, methods."""
+    from engine import fft
     from engine.nn import functional
 
     import_lazy()
@@ -214,7 +215,7 @@ def _resolved(names: Iterable[str]) -> dict[FunctionType, str]:
             continue
         for function in (
             COMPOSITES.get(name), PUBLIC.get(name) if name in PUBLIC else None, vars(functional).get(name),
-            vars(Tensor).get(name),
+            vars(Tensor).get(name), vars(fft).get(name) if "fft" in name else None,
         ):  # fmt: skip
             if isinstance(function, FunctionType) and not hasattr(function, "op"):
                 found[function] = name

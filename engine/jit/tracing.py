@@ -37,11 +37,13 @@ _LEAVES = frozenset(
     conv_transpose3d einsum split chunk stack cat __getitem__ softmax log_softmax embedding gelu silu leaky_relu
     max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_avg_pool3d cross_entropy mse_loss normalize where std var norm tensordot topk grid_sample stft
-    istft""".split()
+    istft fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 hfft2 ihfft2 fftn ifftn rfftn irfftn hfftn
+    ihfftn""".split()
 )
 # what the op table calls otherwise than aten
 _ATEN = {
     "setitem": "copy_", "truediv": "div", "floordiv": "floordiv", "getitem": "__getitem__", "mod": "remainder",
+    "real_part": "real", "imaginary_part": "imag",
 }  # fmt: skip
 
 
@@ -202,7 +204,7 @@ class _Printer(Expressions):
             kinds = {"none": 0, "mean": 1, "sum": 2}
             args = [self.value(kinds[v.const]) if v.const in kinds else v for v in args]
             named = {k: self.value(kinds[v.const]) if k == "reduction" else v for k, v in named.items()}
-        for candidate in (name, name.removesuffix("_all").removesuffix("_dim"), f"special_{name}"):
+        for candidate in (name, name.removesuffix("_all").removesuffix("_dim"), f"special_{name}", f"fft_{name}"):
             forms = find(f"aten::{candidate}")
             if not forms:
                 continue

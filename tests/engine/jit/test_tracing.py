@@ -189,6 +189,11 @@ def test_compiled_while_tracing() -> None:
         lambda v: torch.istft(torch.stft(v, 4, 1, window=torch.ones(4), return_complex=True), 4, 1,
                               window=torch.ones(4)),
         lambda v: F.max_pool1d(v, 2, return_indices=True)[1],
+        lambda v: torch.fft.rfft(v).abs(), lambda v: torch.fft.fft(v, dim=0, norm="ortho").real,
+        lambda v: torch.fft.irfft2(torch.fft.rfft2(v, norm="ortho"), s=v.shape[-2:], norm="ortho"),
+        lambda v: torch.fft.ifftn(torch.fft.fftn(v, dim=(0, 1)), dim=(0, 1)).imag + torch.fft.rfft(v, 14).imag,
+        lambda v: torch.fft.hfft(v.to(torch.complex64), 6), lambda v: torch.fft.ihfft(v).real,
+        lambda v: torch.fft.fftshift(torch.fft.fft2(v)).real,
     ],
 )  # fmt: skip
 def test_what_computes_with_values_is_traced_and_not_fixed(function) -> None:
