@@ -44,11 +44,13 @@ def refuse_too_large(spec: RepoSpec, size: int) -> None:
 def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry], folder: Path) -> None:
     """Refuse `.git` components, and names that are one name on the file system of `folder`, which is empty.
 
-    On Windows and macOS `A` and `a` mostly are one, and one spelling of an accent the other.
+    On Windows and macOS `A` and `a` mostly are one, and one spelling of an accent the other.  On the way to Python code
+    they are refused everywhere: what is read here and what is executed there would be two files.
     """
     import unicodedata
 
     alike: dict[tuple[str, str], dict[str, None]] = {}
+    code: set[tuple[str, str]] = set()
     for entry in listing:
         parent = ""
         for part in entry.path.split("/"):
@@ -56,14 +58,21 @@ def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry], folder: Path) -> 
             if folded in (".git", "git~1", "", ".", ".."):
                 raise _refused(spec, f"{entry.path!r} has a part {part!r}", "no tree may have it")
             alike.setdefault((parent, folded), {})[part] = None
+            if entry.path[-3:].lower() == ".py":
+                code.add((parent, folded))
             parent = f"{parent}{part}/"
-    for (parent, _), names in alike.items():
-        if len(names) > 1 and (pair := _same(list(names), folder)):
+    for (parent, folded), names in alike.items():
+        if len(names) < 2:
+            continue
+        executed = (parent, folded) in code
+        pair = list(names)[:2] if executed else _same(list(names), folder)
+        if pair:
             what = f"{parent + pair[0]!r} and {parent + pair[1]!r} differ by case only"
-            raise _refused(spec, what, "the file system of the cache takes them for one name")
+            why = "other code would be executed on other systems" if executed else "the cache's file system folds them"
+            raise _refused(spec, what, why)
 
 
-def _same(names: list[str], folder: Path) -> tuple[str, str] | None:
+def _same(names: list[str], folder: Path) -> list[str] | None:
     """Two of the names that the file system takes for one; None where it knows them all apart.
 
     What it cannot hold, the checkout says.
@@ -73,7 +82,7 @@ def _same(names: list[str], folder: Path) -> tuple[str, str] | None:
     try:
         for name in names:
             if Path(name).name != name:  # Windows: a backslash or a drive would lead out of the folder
-                return names[0], names[1]
+                return names[:2]
             with contextlib.suppress(OSError):
                 try:
                     (probe / name).mkdir()
@@ -81,7 +90,7 @@ def _same(names: list[str], folder: Path) -> tuple[str, str] | None:
                 except FileExistsError:
                     first = next((one for one in made if os.path.samefile(probe / one, probe / name)), None)
                     if first is not None:
-                        return first, name
+                        return [first, name]
     finally:
         paths.delete(probe)
     return None

@@ -188,7 +188,7 @@ class Namespace:
         try:
             return importlib.import_module(self.qualified(name))
         except BaseException as error:
-            for added in [key for key in sys.modules if key not in before]:
+            for added in [key for key in list(sys.modules) if key not in before]:
                 if added == self.prefix or added.startswith(self.prefix + "."):
                     del sys.modules[added]
             self._unqualify(error)
@@ -350,12 +350,14 @@ class Namespace:
             self._first_path = first
             if sys.path != path:
                 sys.path[:] = path
-            for name in [key for key in sys.modules if sys.modules[key] is not modules.get(key)]:
-                if not name.startswith(PREFIX) and self._made(sys.modules[name]):
+            for name, module in list(sys.modules.items()):  # a copy: other threads import meanwhile
+                if module is modules.get(name):
+                    continue
+                if not name.startswith(PREFIX) and self._made(module):
                     if name in modules:
                         sys.modules[name] = modules[name]
                     else:
-                        del sys.modules[name]
+                        sys.modules.pop(name, None)
             if folder is not None:
                 _return_to(folder)
 

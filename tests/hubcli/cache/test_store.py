@@ -410,6 +410,21 @@ def test_names_that_differ_by_case_are_no_fault_where_they_can_be_told_apart(
 @pytest.mark.parametrize(
     ("listed", "named"),
     [
+        (["hubconf.py", "HUBCONF.PY"], "'hubconf.py' and 'HUBCONF.PY'"),
+        (["net/a.py", "Net/b.txt"], "'net' and 'Net'"),
+        (["x/net/deep/a.py", "x/NET"], "'x/net' and 'x/NET'"),
+    ],
+)
+def test_names_on_the_way_to_code_are_told_apart_everywhere(tmp_path: Path, listed: list[str], named: str) -> None:
+    """What is read here and what is executed on a system that folds the case would be two files."""
+    with pytest.raises(IntegrityError) as caught:
+        trees.refuse_bad_names(spec("o/r"), [git.Entry("100644", 1, name) for name in listed], tmp_path)
+    assert f"{named} differ by case only" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("listed", "named"),
+    [
         (CLASHING[:2], "'Docs' and 'docs'"),
         (CLASHING[1:3], "'docs/a.txt' and 'docs/A.txt'"),
         (CLASHING[3:], "'docs/\u00e9' and 'docs/e\u0301'"),
