@@ -151,7 +151,10 @@ def pool_scatter(xp, input, indices, size):
     rows, total = prod(input.shape[:2]), prod(size)
     result = xp.zeros((*input.shape[:2], *size), input.dtype)
     where = indices.reshape(rows, prod(indices.shape[2:])) + (xp.arange(rows) * total).reshape(rows, 1)
-    xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
+    if where.shape[1] == 1:  # no index twice
+        result.reshape(-1)[where.reshape(-1)] = input.reshape(-1)
+    else:
+        xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
     return result
 
 
@@ -641,33 +644,58 @@ def adaptive_avg_pool3d(input: Tensor, output_size):
 def adaptive_max_indices(xp, input, size):
     """The flat index of the maximum of each adaptive window.  input (N, C, *) -> (N, C, *size) int64."""
     spatial = input.shape[2:]
-    flat = xp.arange(prod(spatial)).reshape((1, 1, *spatial))
-    index = xp.broadcast_to(flat, input.shape)
+    if prod(size) == 1:
+        return xp.argmax(input.reshape(*input.shape[:2], -1), axis=2).reshape(*input.shape[:2], *size).astype("int64")
+    index = xp.broadcast_to(xp.arange(prod(spatial)).reshape((1, 1, *spatial)), input.shape)
     values = input
-    for a, (n, m) in enumerate(zip(spatial, size)):
+    for axis, n, m in reversed(list(zip(range(2, input.ndim), spatial, size))):  # rows first: the first in memory wins
+        if n == m:
+            continue
         tops, places = [], []
         for i in range(m):
-            window = (slice(None),) * (2 + a) + (slice(i * n // m, -((-(i + 1) * n) // m)),)
+            window = (slice(None),) * axis + (slice(i * n // m, -((-(i + 1) * n) // m)),)
             part, where = values[window], index[window]
-            best = xp.expand_dims(xp.argmax(part, axis=2 + a), 2 + a)
-            tops.append(xp.take_along_axis(part, best, axis=2 + a))
-            places.append(xp.take_along_axis(where, best, axis=2 + a))
-        values, index = xp.concatenate(tops, axis=2 + a), xp.concatenate(places, axis=2 + a)
+            best = xp.argmax(part, axis=axis, keepdims=True)
+            tops.append(xp.take_along_axis(part, best, axis=axis))
+            places.append(xp.take_along_axis(where, best, axis=axis))
+        values, index = xp.concatenate(tops, axis=axis), xp.concatenate(places, axis=axis)
     return index.astype("int64")
 
 
-def _adaptive_max(name, n, input, output_size):
+def _adaptive_max(name, n, input, output_size, indices=True):
     size = _adaptive_size(name, n, input, output_size, ":")
     _not_empty(name, input)
     batched = input.dim() == n + 2
     refuse("adaptive_max_pool3d_cpu" if n == 3 else "adaptive_max_pool2d", input._array, "iubc")
     x = input if batched else input.unsqueeze(0)
+    spatial, node = tuple(x.shape[2:]), f"AdaptiveMaxPool{n}DBackward0"
     if not all(size) or not x.numel():
         where = x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64)
+    elif prod(size) > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
+        kernel = tuple(m // s for m, s in zip(spatial, size))
+        result = _max_pool(name, n, x, kernel, kernel, 0, 1, False, indices)
+        name_node(result[0] if indices else result, node)
+        if batched:
+            return result
+        return tuple(_alone(r) for r in result) if indices else _alone(result)
     else:
         where = adaptive_max_indices(x.detach(), size)
-    result = guard(name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), input), where
-    return result if batched else tuple(_alone(r) for r in result)
+    result = guard(name_node(pool_gather(x, where), node), input), where
+    result = result if batched else tuple(_alone(r) for r in result)
+    return result if indices else result[0]
+
+
+def adaptive_maxima(n):
+    """Adaptive maximum pooling over n dims that returns no indices."""
+
+    def pooled(input: Tensor, output_size):
+        if n > 1:
+            return _adaptive_max(f"adaptive_max_pool{n}d", n, input, output_size, False)
+        _two_or_three("adaptive_max_pool1d", input)
+        size = _one_size("adaptive_max_pool1d", output_size)
+        return _adaptive_max("adaptive_max_pool2d", 2, input.unsqueeze(-2), (1, size), False).squeeze(-2)
+
+    return pooled
 
 
 @composite(method=False)
