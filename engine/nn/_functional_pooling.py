@@ -48,14 +48,14 @@ max_pool3d, max_pool3d_with_indices = _max_pool(3)
 
 
 def _adaptive_max(n: int) -> tuple[Any, Any]:
-    maxima = P.adaptive_maxima(n)
-
     def with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
         return getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
 
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         return (
-            getattr(P, f"adaptive_max_pool{n}d")(input, output_size) if return_indices else maxima(input, output_size)
+            getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
+            if return_indices
+            else P.adaptive_maxima(n, input, output_size)
         )
 
     adaptive_max_pool.__name__ = adaptive_max_pool.__qualname__ = f"adaptive_max_pool{n}d"

@@ -16,9 +16,9 @@ from engine.device import CPU, device
 from engine.device import device as make_device
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
-from engine.dispatch.choosing import worth_loading
 from engine.grad_mode import mode
 from engine.layouts import copy_in_format, copy_preserved, empty_in_format, empty_strided
+from engine.ops._halves import CONVERTS
 from engine.storage import Memory, UntypedStorage, follow, following, strided
 from engine.tensor import Tensor, wrap
 
@@ -34,60 +34,11 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
         warnings.warn(_COMPLEX, stacklevel=2)
         array = array.real
     if type(array) is np.ndarray:
-        if array.size > 1 << 12 and (convert := _CONVERTS.get((array.dtype.name, target.name))):
+        if array.size > 1 << 12 and (convert := CONVERTS.get((array.dtype.name, target.name))):
             return convert(array)
         with np.errstate(all="ignore"):
             return array.astype(target)
     return array.astype(target)
-
-
-def _widened(array: Any) -> Any:
-    from engine.backends.cpu.halves import widen
-
-    return widen(array)
-
-
-def _narrowed(array: Any) -> Any:
-    from engine.backends.cpu.halves import narrow
-
-    return narrow(array, _F16)
-
-
-def _by_processor(name: str, own: Any, target: str) -> Any:
-    """float16 and float32 by the processor's instructions, where the extra `jit` is; `own(array)` elsewhere.
-
-    A million take 0.2 ms, where those by bits take 0.4 (to float32) and 1.5.
-    """
-    made: Any = None
-
-    def convert(array: Any) -> Any:
-        nonlocal made
-        if array.size >= _GENERATED and array.flags.c_contiguous:
-            if made is None:
-                if not worth_loading(array.size):
-                    return own(array)
-                from engine.ops import generated
-
-                made = generated.fused(name, lambda xp, x: x.astype(target), lambda xp, x: own(x)) or _left
-            found = made(np, array)
-            if found is not NotImplemented:
-                return found
-        return own(array)
-
-    return convert
-
-
-def _left(xp: Any, array: Any) -> Any:
-    return NotImplemented
-
-
-_F16 = np.dtype("float16")
-_GENERATED = 1 << 16  # elements
-_CONVERTS = {
-    ("bfloat16", "float32"): _widened,
-    ("float16", "float32"): _by_processor("float", _widened, "float32"),
-    ("float32", "float16"): _by_processor("half", _narrowed, "float16"),
-}
 
 
 def move_array(array: Any, where: device, non_blocking: bool = False) -> Any:

@@ -178,6 +178,27 @@ def window_argmax(xp: Any, x: Any, y: Any, kernel: Any, stride: Any, padding: An
     return result
 
 
+def adaptive_argmax(xp: Any, x: Any, size: Any) -> Any:
+    """The flat index of the first maximum of each adaptive window.  x (N, C, *) -> (N, C, *size) int64."""
+    spatial = x.shape[2:]
+    if prod(size) == 1:
+        return xp.argmax(x.reshape(*x.shape[:2], -1), axis=2).reshape(*x.shape[:2], *size).astype("int64")
+    index = xp.broadcast_to(xp.arange(prod(spatial)).reshape((1, 1, *spatial)), x.shape)
+    values = x
+    for axis, n, m in reversed(list(zip(range(2, x.ndim), spatial, size))):  # rows first: the first in memory wins
+        if n == m:
+            continue
+        tops, places = [], []
+        for i in range(m):
+            window = (slice(None),) * axis + (slice(i * n // m, -((-(i + 1) * n) // m)),)
+            part, where = values[window], index[window]
+            best = xp.argmax(part, axis=axis, keepdims=True)
+            tops.append(xp.take_along_axis(part, best, axis=axis))
+            places.append(xp.take_along_axis(where, best, axis=axis))
+        values, index = xp.concatenate(tops, axis=axis), xp.concatenate(places, axis=axis)
+    return index.astype("int64")
+
+
 def put_back(xp: Any, g: Any, index: Any, size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
     """Each value added at its flat index.  g, index (N, C, *out) -> (N, C, *size)."""
     out = g.shape[2:]

@@ -118,15 +118,7 @@ def max_pool_indices(xp, input, output, kernel_size, stride, padding, dilation):
 @derivative(grad_output=lambda grad, indices: pool_gather(grad, indices))
 @samples(
     lambda t: [
-        (
-            t(1, 2, 2, 2),
-            t.of([[[[0, 2], [8, 10]], [[5, 7], [9, 15]]]]),
-            (4, 4),
-            (2, 2),
-            (2, 2),
-            (0, 0),
-            (1, 1),
-        ),
+        (t(1, 2, 2, 2), t.of([[[[0, 2], [8, 10]], [[5, 7], [9, 15]]]]), (4, 4), (2, 2), (2, 2), (0, 0), (1, 1)),
         (t(1, 1, 2, 2), t.of([[[[5, 5], [9, 10]]]]), (4, 4), (3, 3), (1, 1), (0, 0), (1, 1)),
     ]
 )
@@ -643,23 +635,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size):
 @samples(lambda t: [(t.distinct(1, 2, 5, 4).detach(), (2, 3))])
 def adaptive_max_indices(xp, input, size):
     """The flat index of the maximum of each adaptive window.  input (N, C, *) -> (N, C, *size) int64."""
-    spatial = input.shape[2:]
-    if prod(size) == 1:
-        return xp.argmax(input.reshape(*input.shape[:2], -1), axis=2).reshape(*input.shape[:2], *size).astype("int64")
-    index = xp.broadcast_to(xp.arange(prod(spatial)).reshape((1, 1, *spatial)), input.shape)
-    values = input
-    for axis, n, m in reversed(list(zip(range(2, input.ndim), spatial, size))):  # rows first: the first in memory wins
-        if n == m:
-            continue
-        tops, places = [], []
-        for i in range(m):
-            window = (slice(None),) * axis + (slice(i * n // m, -((-(i + 1) * n) // m)),)
-            part, where = values[window], index[window]
-            best = xp.argmax(part, axis=axis, keepdims=True)
-            tops.append(xp.take_along_axis(part, best, axis=axis))
-            places.append(xp.take_along_axis(where, best, axis=axis))
-        values, index = xp.concatenate(tops, axis=axis), xp.concatenate(places, axis=axis)
-    return index.astype("int64")
+    return _pool.adaptive_argmax(xp, input, size)
 
 
 def _adaptive_max(name, n, input, output_size, indices=True):
@@ -669,33 +645,29 @@ def _adaptive_max(name, n, input, output_size, indices=True):
     refuse("adaptive_max_pool3d_cpu" if n == 3 else "adaptive_max_pool2d", input._array, "iubc")
     x = input if batched else input.unsqueeze(0)
     spatial, node = tuple(x.shape[2:]), f"AdaptiveMaxPool{n}DBackward0"
-    if not all(size) or not x.numel():
-        where = x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64)
-    elif prod(size) > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
+    if all(size) and x.numel() and prod(size) > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
         kernel = tuple(m // s for m, s in zip(spatial, size))
-        result = _max_pool(name, n, x, kernel, kernel, 0, 1, False, indices)
-        name_node(result[0] if indices else result, node)
-        if batched:
-            return result
-        return tuple(_alone(r) for r in result) if indices else _alone(result)
+        found = _max_pool(name, n, x, kernel, kernel, 0, 1, False, indices)
+        values, where = found if indices else (found, None)
+        name_node(values, node)
     else:
-        where = adaptive_max_indices(x.detach(), size)
-    result = guard(name_node(pool_gather(x, where), node), input), where
-    result = result if batched else tuple(_alone(r) for r in result)
+        empty = not all(size) or not x.numel()
+        where = (
+            x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64) if empty else adaptive_max_indices(x.detach(), size)
+        )
+        values = guard(name_node(pool_gather(x, where), node), input)
+    result = (values, where) if indices else (values,)
+    result = result if batched else tuple([_alone(r) for r in result])
     return result if indices else result[0]
 
 
-def adaptive_maxima(n):
-    """Adaptive maximum pooling over n dims that returns no indices."""
-
-    def pooled(input: Tensor, output_size):
-        if n > 1:
-            return _adaptive_max(f"adaptive_max_pool{n}d", n, input, output_size, False)
-        _two_or_three("adaptive_max_pool1d", input)
-        size = _one_size("adaptive_max_pool1d", output_size)
-        return _adaptive_max("adaptive_max_pool2d", 2, input.unsqueeze(-2), (1, size), False).squeeze(-2)
-
-    return pooled
+def adaptive_maxima(n, input, output_size):
+    """`adaptive_max_pool` over n dims without indices."""
+    if n > 1:
+        return _adaptive_max(f"adaptive_max_pool{n}d", n, input, output_size, False)
+    _two_or_three("adaptive_max_pool1d", input)
+    size = _one_size("adaptive_max_pool1d", output_size)
+    return _adaptive_max("adaptive_max_pool2d", 2, input.unsqueeze(-2), (1, size), False).squeeze(-2)
 
 
 @composite(method=False)

@@ -8,7 +8,7 @@ import pytest
 import engine
 from engine.dispatch import choosing
 from engine.kernels import processor
-from engine.ops import copying
+from engine.ops import _halves
 from engine.ops.generated import launch
 
 WAYS = ["own", pytest.param("generated", marks=pytest.mark.skipif(not processor.available(), reason="no extra jit"))]
@@ -23,7 +23,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setattr(choosing, "_left", [0])
         monkeypatch.setenv("ENGINE_ROUTES", "static")
     else:
-        monkeypatch.setattr(copying, "_GENERATED", 1 << 62)
+        monkeypatch.setattr(_halves, "_GENERATED", 1 << 62)
     return str(request.param)
 
 
@@ -66,7 +66,7 @@ def test_the_processor_converts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "_left", [0])
     monkeypatch.setenv("ENGINE_ROUTES", "static")
     asked = []
-    convert = copying._by_processor("half", lambda x: asked.append(x.size) or x.astype("float16"), "float16")
+    convert = _halves._by_processor("half", lambda x: asked.append(x.size) or x.astype("float16"), "float16")
     x = np.ones(1 << 16, "float32")
     for _ in range(3):
         assert convert(x).sum(dtype="float64") == x.size
