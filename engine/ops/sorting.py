@@ -99,7 +99,7 @@ def _taken(xp: Any, input: Any, index: Any, axis: int) -> Any:
         return xp.take_along_axis(input, index, axis)
     n = input.shape[axis]
     places = index + (xp.arange(input.size // n) * n).reshape(*input.shape[:-1], 1)
-    return xp.take(input.reshape(-1), places, mode="clip")  # numpy copies sooner what it need not check
+    return xp.take(input.reshape(-1), places)
 
 
 def _unsorted(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
