@@ -52,8 +52,11 @@ def _adaptive_max(n: int) -> tuple[Any, Any]:
         return getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
 
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        result = getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
-        return result if return_indices else result[0]
+        return (
+            getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
+            if return_indices
+            else P.adaptive_maxima(n, input, output_size)
+        )
 
     adaptive_max_pool.__name__ = adaptive_max_pool.__qualname__ = f"adaptive_max_pool{n}d"
     adaptive_max_pool.__doc__ = "Maxima of windows that cover the input.  input (N, C, *) -> (N, C, *output_size)."

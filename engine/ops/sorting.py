@@ -13,9 +13,57 @@ from engine.ops.pointwise.arithmetic import keep_where, refuse
 from engine.ops.reduction import nonempty
 from engine.tensor import Tensor, wrap
 
+_PACKED = 1024  # elements from which keys, ten calls more, are sorted sooner
+
+
+def _keys(xp: Any, input: Any, axis: int, descending: bool) -> Any:
+    """int64 whose order is the stable one of `input` along `axis`: its value above, its index in the lower 32 bits.
+
+    numpy sorts and partitions these many at a time: (256, 1000) float32 in 1.9 and 0.5 ms, where its stable argsort
+    takes 14 and argpartition 1.3.  None where there are few elements, or values have more than 32 bits.
+    """
+    n, kind = input.shape[axis], input.dtype.kind
+    if input.size < _PACKED or n >= 1 << 31:
+        return None
+    if input.dtype.itemsize > 4:
+        if kind != "i":
+            return None
+        least = int(input.min())
+        if int(input.max()) - least >= 1 << 31:
+            return None
+        keys = input - least
+    elif kind in "fV":
+        bits = 8 * input.dtype.itemsize
+        most = (1 << (bits - 1)) - 1
+        keys = input.view(f"int{bits}")
+        sign = keys >> (bits - 1)
+        keys = (keys ^ (sign & most)) - sign  # sign and size as a number: both zeros are 0
+        nan = input != input
+        keys = (xp.where(nan, most, keys) if nan.any() else keys).astype("int64")
+    elif input.dtype == "uint32":
+        return None
+    else:
+        keys = input.astype("int64")
+    if descending:
+        xp.invert(keys, out=keys)
+    keys <<= 32
+    keys |= xp.arange(n).reshape(-1, *(1,) * (input.ndim - axis - 1))
+    return keys
+
+
+def _indices(keys: Any) -> Any:
+    keys &= 0xFFFFFFFF
+    return keys
+
 
 def _order(xp: Any, input: Any, axis: int, descending: bool) -> Any:
     """Stable sorting indices along `axis`; nan counts as the largest."""
+    keys = _keys(xp, input, axis, descending)
+    if keys is not None:
+        keys.sort(axis=axis)
+        return _indices(keys)
+    if input.dtype.kind == "V":  # bfloat16, whose nan numpy leaves where they are
+        input = input.astype("float32")
     if not descending:
         return xp.argsort(input, axis=axis, kind="stable")
     n = input.shape[axis]
@@ -42,7 +90,16 @@ def sort(xp, input, dim: int = -1, descending: bool = False, stable: bool | None
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
     index = _order(xp, input, axis, descending)
-    return xp.take_along_axis(input, index, axis), index
+    return _taken(xp, input, index, axis), index
+
+
+def _taken(xp: Any, input: Any, index: Any, axis: int) -> Any:
+    """xp.take_along_axis(input, index, axis); along the last dim of much in a third of its time."""
+    if axis < input.ndim - 1 or input.size < _PACKED or index.shape[:-1] != input.shape[:-1]:
+        return xp.take_along_axis(input, index, axis)
+    n = input.shape[axis]
+    places = index + (xp.arange(input.size // n) * n).reshape(*input.shape[:-1], 1)
+    return xp.take(input.reshape(-1), places)
 
 
 def _unsorted(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
@@ -73,6 +130,51 @@ def _part(xp: Any, array: Any, axis: int, start: int, stop: int) -> Any:
     return array[tuple(index)]
 
 
+def _first(xp: Any, input: Any, k: int, axis: int, descending: bool) -> Any:
+    """The first k of the sorting indices; of long rows of 64-bit values equals may be others."""
+    n, keys = input.shape[axis], _keys(xp, input, axis, descending)
+    if keys is None:
+        if not (n > 1000 and 4 * k < n and k):
+            return _part(xp, _order(xp, input, axis, descending), axis, 0, k).copy()
+        index = xp.argpartition(input, n - k if descending else k - 1, axis=axis)
+        index = _part(xp, index, axis, n - k, n) if descending else _part(xp, index, axis, 0, k)
+        index = xp.sort(index, axis=axis)
+        order = _order(xp, xp.take_along_axis(input, index, axis), axis, descending)
+        return xp.take_along_axis(index, order, axis)
+    if 0 < k < n:
+        keys = xp.partition(keys, k - 1, axis=axis)
+    keys = _part(xp, keys, axis, 0, k).copy()
+    keys.sort(axis=axis)
+    return _indices(keys)
+
+
+def _of_groups(xp: Any, input: Any, k: int, largest: bool) -> Any:
+    """`_first` along the last dim, of the k groups of columns whose own first elements come first.
+
+    Of (256, 1000) and k = 5 it looks at 147 columns.  None where another group begins with the k-th value, too.
+    """
+    n = input.shape[-1]
+    size = int((n / k) ** 0.5)
+    count = n // size
+    body = input[..., : size * count].reshape(*input.shape[:-1], size, count)
+    heads = body.max(axis=-2) if largest else body.min(axis=-2)
+    if not largest and heads.dtype.kind in "fV" and (heads != heads).any():
+        return None
+    groups = _first(xp, heads, k + 1, heads.ndim - 1, largest)
+    ends = xp.take_along_axis(heads, groups[..., k - 1 :], -1)
+    kth, other = ends[..., 0], ends[..., 1]
+    if not ((kth < other) | (kth > other) | ((kth != kth) & (other == other))).all():
+        return None
+    groups = xp.sort(groups[..., :k], axis=-1)
+    columns = groups[..., None, :] + xp.arange(size).reshape(-1, 1) * count  # in the order of their places
+    columns = columns.reshape(*input.shape[:-1], size * k)
+    if size * count < n:
+        rest = xp.broadcast_to(xp.arange(size * count, n), (*input.shape[:-1], n - size * count))
+        columns = xp.concatenate([columns, rest], axis=-1)
+    found = _first(xp, _taken(xp, input, columns, input.ndim - 1), k, input.ndim - 1, largest)
+    return _taken(xp, columns, found, input.ndim - 1)
+
+
 @op(returns=("values", "indices"), nondifferentiable=("indices",))
 @derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 2, 0, False), (t(), 1), (t.distinct(3), 0),
@@ -94,15 +196,12 @@ def topk(xp, input, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         raise RuntimeError("selected index k out of range")
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
-    if n > 1000 and 4 * k < n and k:
-        index = xp.argpartition(input, n - k if largest else k - 1, axis=axis)
-        index = _part(xp, index, axis, n - k, n) if largest else _part(xp, index, axis, 0, k)
-        index = xp.sort(index, axis=axis)
-        found = xp.take_along_axis(input, index, axis)
-        order = _order(xp, found, axis, largest)
-        return xp.take_along_axis(found, order, axis), xp.take_along_axis(index, order, axis)
-    index = _part(xp, _order(xp, input, axis, largest), axis, 0, k).copy()
-    return xp.take_along_axis(input, index, axis), index
+    index = None
+    if axis == input.ndim - 1 and 16 * k < n and k and input.size >= _PACKED and input.dtype.kind != "V":
+        index = _of_groups(xp, input, k, largest)
+    if index is None:
+        index = _first(xp, input, k, axis, largest)
+    return _taken(xp, input, index, axis), index
 
 
 def _picked(xp: Any, input: Any, order: Any, place: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
@@ -112,6 +211,16 @@ def _picked(xp: Any, input: Any, order: Any, place: Any, axis: int, keepdim: boo
     if keepdim:
         return values, index
     return values.squeeze(axis), index.squeeze(axis)
+
+
+def _at_place(xp: Any, input: Any, place: int, axis: int, keepdim: bool) -> tuple[Any, Any]:
+    """(values, indices) at one place of the order."""
+    keys = _keys(xp, input, axis, False)
+    if keys is None:
+        return _picked(xp, input, _order(xp, input, axis, False), _one_place(xp, input, axis, place), axis, keepdim)
+    index = _indices(_part(xp, xp.partition(keys, place, axis=axis), axis, place, place + 1).copy())
+    values = xp.take_along_axis(input, index, axis)
+    return (values, index) if keepdim else (values.squeeze(axis), index.squeeze(axis))
 
 
 def _one_place(xp: Any, input: Any, axis: int, place: int) -> Any:
@@ -124,7 +233,7 @@ def _index_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, 
     return at_index(grad0, result1, input_shape, dim, keepdim)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@op(returns=("values", "indices"), nondifferentiable=("indices",), blocks="rows")
 @derivative(input=_index_backward)
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 1, 0, True), (t(), 1)])
 def kthvalue(xp, input, k: int, dim: int = -1, keepdim: bool = False):
@@ -138,8 +247,7 @@ def kthvalue(xp, input, k: int, dim: int = -1, keepdim: bool = False):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}")
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
-    order = _order(xp, input, axis, False)
-    return _picked(xp, input, order, _one_place(xp, input, axis, k - 1), axis, keepdim)
+    return _at_place(xp, input, k - 1, axis, keepdim)
 
 
 # --- medians, modes
@@ -151,16 +259,15 @@ def _shared(grad: Tensor, input: Tensor, result: Tensor) -> Tensor:
     return keep_where((grad / mask.sum().to(grad.dtype)).expand(input._array.shape), mask)
 
 
-def _median_order(xp: Any, input: Any, axis: int, skip_nan: bool) -> tuple[Any, Any]:
-    """(sorting indices, place of the lower median with size 1 along axis)."""
-    order = _order(xp, input, axis, False)
+def _lower_median(xp: Any, input: Any, axis: int, skip_nan: bool, keepdim: bool) -> tuple[Any, Any]:
+    """(values, indices) of the lower medians; of a row with nan the first nan, or the median of the others."""
     n = input.shape[axis]
-    if input.dtype.kind not in "fV":
-        return order, _one_place(xp, input, axis, (n - 1) // 2)
-    nans = (input != input).sum(axis=axis, keepdims=True).astype("int64")
-    if skip_nan:
-        return order, xp.maximum(n - nans - 1, 0) // 2
-    return order, xp.where(nans > 0, n - nans, (n - 1) // 2)
+    nan = input != input if input.dtype.kind in "fV" else None
+    if nan is None or not nan.any():
+        return _at_place(xp, input, (n - 1) // 2, axis, keepdim)
+    nans = nan.sum(axis=axis, keepdims=True).astype("int64")
+    place = xp.maximum(n - nans - 1, 0) // 2 if skip_nan else xp.where(nans > 0, n - nans, (n - 1) // 2)
+    return _picked(xp, input, _order(xp, input, axis, False), place, axis, keepdim)
 
 
 def _median_of_all(xp: Any, input: Any, skip_nan: bool) -> Any:
@@ -168,8 +275,7 @@ def _median_of_all(xp: Any, input: Any, skip_nan: bool) -> Any:
     if not input.size:
         return xp.full((), float("nan") if input.dtype.kind in "fV" else 0).astype(input.dtype)
     flat = input.reshape(-1)
-    order, place = _median_order(xp, flat, 0, skip_nan)
-    return _picked(xp, flat, order, place, 0, False)[0].copy()
+    return _lower_median(xp, flat, 0, skip_nan, False)[0].copy()
 
 
 @op(form="median", node="MedianBackward0")
@@ -194,8 +300,7 @@ def _median_along(xp: Any, name: str, input: Any, dim: int, keepdim: bool) -> tu
     if not input.ndim:
         return input.copy(), xp.zeros((), "int64")
     nonempty(name, input, axis)
-    order, place = _median_order(xp, input, axis, name == "nanmedian")
-    return _picked(xp, input, order, place, axis, keepdim)
+    return _lower_median(xp, input, axis, name == "nanmedian", keepdim)
 
 
 def _median_samples(t: Any) -> list[Any]:
@@ -215,7 +320,10 @@ def median_dim(xp, input, dim: int, keepdim: bool = False):
     return _median_along(xp, "median", input, dim, keepdim)
 
 
-@op(form="nanmedian", returns=("values", "indices"), nondifferentiable=("indices",), node="NanmedianBackward1")
+@op(
+    form="nanmedian", returns=("values", "indices"), nondifferentiable=("indices",), node="NanmedianBackward1",
+    blocks="rows",
+)  # fmt: skip
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def nanmedian_dim(xp, input, dim: int, keepdim: bool = False):

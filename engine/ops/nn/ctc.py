@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 from engine import dtypes
 from engine.dispatch import composite, derivative, op
 from engine.tensor import Tensor
@@ -45,13 +47,20 @@ def _log_add(xp, *arrays):
     return safe + xp.log(total)
 
 
-def _shifted(xp, a, by, fill=float("-inf")):
-    result = xp.full_like(a, fill)
-    if by > 0:
-        result[:, by:] = a[:, :-by]
-    else:
-        result[:, :by] = a[:, -by:]
-    return result
+_LEAST = -1e30  # finite, and less than any log of a probability that is not 0
+
+
+def _step(xp, before, one, two, skips):
+    """log(exp(before) + exp(one) + exp(two + skips)), -inf where all are."""
+    two = two + skips
+    top = xp.maximum(xp.maximum(before, one), two)
+    xp.maximum(top, _LEAST, out=top)
+    total = xp.exp(before - top)
+    total += xp.exp(one - top)
+    total += xp.exp(two - top)
+    xp.log(total, out=total)
+    total += top
+    return total
 
 
 def _forward(xp, log_probs, labels, skips, used, input_lengths):
@@ -59,13 +68,39 @@ def _forward(xp, log_probs, labels, skips, used, input_lengths):
     steps = log_probs.shape[0]
     emitted = xp.take_along_axis(log_probs, xp.broadcast_to(labels[None], (steps, *labels.shape)), axis=2) + used
     alpha = xp.full(emitted.shape, float("-inf"), log_probs.dtype)
+    wide = xp.full((labels.shape[0], labels.shape[1] + 2), float("-inf"), log_probs.dtype)  # two more in front
+    here, one, two = wide[:, 2:], wide[:, 1:-1], wide[:, :-2]
     if steps:
         alpha[0, :, :2] = emitted[0, :, :2]
+        here[...] = alpha[0]
     for t in range(1, steps):
-        a = alpha[t - 1]
-        paths = _log_add(xp, a, _shifted(xp, a, 1), _shifted(xp, a, 2) + skips) if a.shape[1] > 1 else a
-        alpha[t] = paths + emitted[t]
+        total = _step(xp, here, one, two, skips)
+        total += emitted[t]
+        alpha[t] = here[...] = total
     return alpha, emitted
+
+
+def _backward(xp, emitted, skips, input_lengths, target_lengths):
+    """log beta of every step: (T, N, S')."""
+    steps, count, width = emitted.shape
+    beta = xp.full(emitted.shape, float("-inf"), emitted.dtype)
+    first = [[float("-inf")] * width for _ in range(count)]
+    for n, s in enumerate(target_lengths):
+        for place in (2 * s, 2 * s - 1) if s else (0,):
+            first[n][place] = 0.0
+    start = xp.asarray(first, dtype=emitted.dtype).reshape(count, width)
+    last, ends = xp.asarray(list(input_lengths)).reshape(-1, 1), set(input_lengths)
+    wide = xp.full((count, width + 2), float("-inf"), emitted.dtype)  # two more behind
+    ahead, one, two = wide[:, :-2], wide[:, 1:-1], wide[:, 2:]
+    skip_from = xp.full((count, width), float("-inf"), emitted.dtype)
+    skip_from[:, : builtins.max(width - 2, 0)] = skips[:, 2:]
+    for t in range(steps - 1, -1, -1):
+        if t < steps - 1:
+            xp.add(beta[t + 1], emitted[t + 1], out=ahead)
+            beta[t] = _step(xp, ahead, one, two, skip_from)
+        if t + 1 in ends:  # before, it is all -inf
+            beta[t] = xp.where(last == t + 1, start, beta[t])
+    return beta
 
 
 def _ends(xp, alpha, input_lengths, target_lengths):
@@ -85,40 +120,17 @@ def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths,
     """The gradient of `ctc_rows` behind a log_softmax.  grad_output (N), input (T, N, C) -> (T, N, C)."""
     labels, skips, used = _tables(xp, targets, target_lengths, blank, input.dtype)
     alpha, emitted = _forward(xp, input, labels, skips, used, input_lengths)
-    ends = _ends(xp, alpha, input_lengths, target_lengths)
-    steps, count = input.shape[:2]
-    width = labels.shape[1]
-    result = xp.zeros(input.shape, input.dtype)
-    rows = xp.arange(count).reshape(-1, 1)
-    flat_rows = xp.broadcast_to(rows, labels.shape)
-    beta = xp.full((count, width), float("-inf"), input.dtype)
-    first = [[float("-inf")] * width for _ in range(count)]
-    for n, s in enumerate(target_lengths):
-        first[n][2 * s] = 0.0
-        if s:
-            first[n][2 * s - 1] = 0.0
-    start = xp.asarray(first, dtype=input.dtype).reshape(count, width)
-    last = xp.asarray(list(input_lengths)).reshape(-1, 1)
-    dead_or_alive = xp.isfinite(ends) if zero_infinity else xp.ones(count, bool)
-    skip_from = _shifted(xp, skips, -2) if width > 2 else None
-    for t in range(steps - 1, -1, -1):
-        if t < steps - 1:
-            ahead = beta + emitted[t + 1]
-            paths = [ahead]
-            if width > 1:
-                paths.append(_shifted(xp, ahead, -1))
-            if width > 2:
-                paths.append(_shifted(xp, ahead, -2) + skip_from)
-            beta = _log_add(xp, *paths)
-        beta = xp.where(last == t + 1, start, beta)
-        beta = xp.where(last <= t, float("-inf"), beta)
-        share = alpha[t] + beta - ends[:, None]
-        share = xp.where(xp.isfinite(ends)[:, None], xp.exp(share), 0 if zero_infinity else float("nan"))
-        share = xp.where(last <= t, 0, share)
-        plane = result[t]
-        xp.exp(input[t], out=plane)
-        plane *= xp.where((last > t) & dead_or_alive[:, None], 1, 0)
-        xp.subtract.at(plane, (flat_rows, labels), share.astype(input.dtype))
+    ends = _ends(xp, alpha, input_lengths, target_lengths)[:, None]
+    steps, count, classes = input.shape
+    share = alpha + _backward(xp, emitted, skips, input_lengths, target_lengths)
+    share -= ends
+    possible = xp.isfinite(ends)
+    share = xp.where(possible, xp.exp(share), 0 if zero_infinity else float("nan"))
+    inside = xp.arange(steps).reshape(-1, 1, 1) < xp.asarray(list(input_lengths)).reshape(-1, 1)
+    share = xp.where(inside, share, 0).astype(input.dtype)
+    result = xp.exp(input) * (inside & possible if zero_infinity else inside)
+    cells = xp.arange(steps * count).reshape(steps, count, 1) * classes + labels
+    xp.subtract.at(result.reshape(-1), cells.reshape(-1), share.reshape(-1))
     return result * grad_output.reshape(1, -1, 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from math import prod
 
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
@@ -46,9 +47,11 @@ def constant_pad_nd(xp, input, pad: tuple[int, ...], value: complex = 0):
     """input with `pad` elements of `value` round it, last dim first; negative pads cut.  input (*) -> (*padded)."""
     pairs = _check_constant(input.shape, pad)
     size = tuple(n + a + b for n, (a, b) in zip(input.shape, pairs))
+    of = tuple(slice(builtins.max(-a, 0), n + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs))
+    if builtins.max(pad, default=0) <= 0:
+        return input[of].copy("C")
     result = xp.zeros(size, input.dtype) if not value else xp.full(size, value, input.dtype)
     to = tuple(slice(builtins.max(a, 0), n + a + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs))
-    of = tuple(slice(builtins.max(-a, 0), n + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs))
     result[to] = input[of]
     return result
 
@@ -62,6 +65,48 @@ def _mapped(xp, n, before, after, mode):
         return places % n
     places = xp.abs(places)
     return xp.where(places >= n, 2 * (n - 1) - places, places)
+
+
+def _borders(sizes, mode):
+    """(border, what it repeats) of the padded tensor, along one dim after the other; no pad is negative."""
+    for axis, (n, before, after) in enumerate(sizes):
+        lead, end = (slice(None),) * axis, before + n
+        if mode == "replicate":
+            first, last = slice(before, before + 1), slice(end - 1, end)
+        elif mode == "circular":
+            first, last = slice(n, end), slice(before, before + after)
+        else:
+            stop = end - 2 - after
+            first, last = slice(2 * before, before, -1), slice(end - 2, stop if stop >= 0 else None, -1)
+        if before:
+            yield (*lead, slice(0, before)), (*lead, first)
+        if after:
+            yield (*lead, slice(end, end + after)), (*lead, last)
+
+
+def _padded(xp, input, sizes, mode):
+    """`input` with borders, which are slices of what is there already: a fifth of the time of indices."""
+    result = xp.empty(tuple([n + a + b for n, a, b in sizes]), input.dtype)
+    result[tuple([slice(a, a + n) for n, a, _ in sizes])] = input
+    for border, source in _borders(sizes, mode):
+        result[border] = result[source]
+    return result
+
+
+def _folded(xp, whole, sizes, mode):
+    """The gradient of `_padded`."""
+    whole = whole.copy("C")
+    for border, source in reversed(list(_borders(sizes, mode))):
+        edge, target = whole[border], whole[source]
+        target += edge.sum(axis=len(border) - 1, keepdims=True) if mode == "replicate" else edge
+    return whole[tuple([slice(a, a + n) for n, a, _ in sizes])].copy("C")
+
+
+def _triples(shape, pad):
+    """(size, before, after) for each dim; None where a pad is negative, or there is nothing."""
+    if builtins.min(pad, default=0) < 0 or not prod(shape):
+        return None
+    return [(n, a, b) for n, (a, b) in zip(shape, _sizes(shape, pad))]
 
 
 def _spread_back(xp, whole, axis, n, before, after, mode):
@@ -109,6 +154,8 @@ def _spread_back(xp, whole, axis, n, before, after, mode):
 )
 def pad_by_copy(xp, input, pad, how):
     """input with mirrored, repeated or continued elements round it, last dim first.  input (*) -> (*padded)."""
+    if sizes := _triples(input.shape, pad):
+        return _padded(xp, input, sizes, how)
     result = input
     for axis, (before, after) in enumerate(_sizes(input.shape, pad)):
         if before or after:
@@ -128,6 +175,8 @@ def pad_by_copy(xp, input, pad, how):
 )
 def pad_by_copy_backward(xp, grad_output, size, pad, how):
     """The gradient of `pad_by_copy`.  grad_output (*padded) -> (*size)."""
+    if sizes := _triples(size, pad):
+        return _folded(xp, grad_output, sizes, how)
     result = grad_output
     for axis, (before, after) in enumerate(_sizes(size, pad)):
         if before or after:

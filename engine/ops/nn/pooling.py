@@ -118,15 +118,7 @@ def max_pool_indices(xp, input, output, kernel_size, stride, padding, dilation):
 @derivative(grad_output=lambda grad, indices: pool_gather(grad, indices))
 @samples(
     lambda t: [
-        (
-            t(1, 2, 2, 2),
-            t.of([[[[0, 2], [8, 10]], [[5, 7], [9, 15]]]]),
-            (4, 4),
-            (2, 2),
-            (2, 2),
-            (0, 0),
-            (1, 1),
-        ),
+        (t(1, 2, 2, 2), t.of([[[[0, 2], [8, 10]], [[5, 7], [9, 15]]]]), (4, 4), (2, 2), (2, 2), (0, 0), (1, 1)),
         (t(1, 1, 2, 2), t.of([[[[5, 5], [9, 10]]]]), (4, 4), (3, 3), (1, 1), (0, 0), (1, 1)),
     ]
 )
@@ -151,7 +143,10 @@ def pool_scatter(xp, input, indices, size):
     rows, total = prod(input.shape[:2]), prod(size)
     result = xp.zeros((*input.shape[:2], *size), input.dtype)
     where = indices.reshape(rows, prod(indices.shape[2:])) + (xp.arange(rows) * total).reshape(rows, 1)
-    xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
+    if where.shape[1] == 1:  # no index twice
+        result.reshape(-1)[where.reshape(-1)] = input.reshape(-1)
+    else:
+        xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
     return result
 
 
@@ -640,34 +635,39 @@ def adaptive_avg_pool3d(input: Tensor, output_size):
 @samples(lambda t: [(t.distinct(1, 2, 5, 4).detach(), (2, 3))])
 def adaptive_max_indices(xp, input, size):
     """The flat index of the maximum of each adaptive window.  input (N, C, *) -> (N, C, *size) int64."""
-    spatial = input.shape[2:]
-    flat = xp.arange(prod(spatial)).reshape((1, 1, *spatial))
-    index = xp.broadcast_to(flat, input.shape)
-    values = input
-    for a, (n, m) in enumerate(zip(spatial, size)):
-        tops, places = [], []
-        for i in range(m):
-            window = (slice(None),) * (2 + a) + (slice(i * n // m, -((-(i + 1) * n) // m)),)
-            part, where = values[window], index[window]
-            best = xp.expand_dims(xp.argmax(part, axis=2 + a), 2 + a)
-            tops.append(xp.take_along_axis(part, best, axis=2 + a))
-            places.append(xp.take_along_axis(where, best, axis=2 + a))
-        values, index = xp.concatenate(tops, axis=2 + a), xp.concatenate(places, axis=2 + a)
-    return index.astype("int64")
+    return _pool.adaptive_argmax(xp, input, size)
 
 
-def _adaptive_max(name, n, input, output_size):
+def _adaptive_max(name, n, input, output_size, indices=True):
     size = _adaptive_size(name, n, input, output_size, ":")
     _not_empty(name, input)
     batched = input.dim() == n + 2
     refuse("adaptive_max_pool3d_cpu" if n == 3 else "adaptive_max_pool2d", input._array, "iubc")
     x = input if batched else input.unsqueeze(0)
-    if not all(size) or not x.numel():
-        where = x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64)
+    spatial, node = tuple(x.shape[2:]), f"AdaptiveMaxPool{n}DBackward0"
+    if all(size) and x.numel() and prod(size) > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
+        kernel = tuple(m // s for m, s in zip(spatial, size))
+        found = _max_pool(name, n, x, kernel, kernel, 0, 1, False, indices)
+        values, where = found if indices else (found, None)
+        name_node(values, node)
     else:
-        where = adaptive_max_indices(x.detach(), size)
-    result = guard(name_node(pool_gather(x, where), f"AdaptiveMaxPool{n}DBackward0"), input), where
-    return result if batched else tuple(_alone(r) for r in result)
+        empty = not all(size) or not x.numel()
+        where = (
+            x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64) if empty else adaptive_max_indices(x.detach(), size)
+        )
+        values = guard(name_node(pool_gather(x, where), node), input)
+    result = (values, where) if indices else (values,)
+    result = result if batched else tuple([_alone(r) for r in result])
+    return result if indices else result[0]
+
+
+def adaptive_maxima(n, input, output_size):
+    """`adaptive_max_pool` over n dims without indices."""
+    if n > 1:
+        return _adaptive_max(f"adaptive_max_pool{n}d", n, input, output_size, False)
+    _two_or_three("adaptive_max_pool1d", input)
+    size = _one_size("adaptive_max_pool1d", output_size)
+    return _adaptive_max("adaptive_max_pool2d", 2, input.unsqueeze(-2), (1, size), False).squeeze(-2)
 
 
 @composite(method=False)

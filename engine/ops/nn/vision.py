@@ -13,7 +13,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.nn import _conv
+from engine.ops.nn import _conv, _grids
 from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor, raw_array
 
@@ -373,43 +373,63 @@ def _placed(coordinate, size, padding_mode, align_corners):
 
 
 @op(public=False, out=False, method=False)
-@derivative(input=lambda grad, indices, input_shape: grid_scatter(grad, indices, tuple(input_shape[2:])))
-@samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, -1], [3, 2]], [[1, 1], [0, 2]]]))])
-def grid_gather(xp, input, indices):
-    """The elements at flat indices, 0 for -1.  input (N, C, *), indices (N, *out) -> (N, C, *out)."""
-    n, c = input.shape[:2]
-    flat = indices.reshape(n, 1, -1)
-    found = xp.take_along_axis(
-        input.reshape(n, c, -1), xp.broadcast_to(xp.maximum(flat, 0), (n, c, flat.shape[2])), axis=2
-    )
-    found = found * (flat >= 0)
-    return found.reshape(n, c, *indices.shape[1:])
+def grid_places(xp, tensors, size):
+    """Flat indices of all that each point reads, prod(size) for what is outside.
+
+    tensors: for each dim its places (N, *out), S of them -> (N, S ** len(size), prod(out)) int64.
+    """
+    steps, total = len(tensors) // len(size), prod(size)
+    inside = [(t >= 0) & (t < size[i // steps]) for i, t in enumerate(tensors)]
+    places = [xp.where(ok, t, 0).astype("int64") for ok, t in zip(inside, tensors)]
+    found = xp.empty((tensors[0].shape[0], steps ** len(size), prod(tensors[0].shape[1:])), "int64")
+    for k, at in enumerate(itertools.product(range(steps), repeat=len(size))):
+        chosen = [d * steps + s for d, s in enumerate(at)]
+        flat, ok = places[chosen[0]], inside[chosen[0]]
+        for d, i in enumerate(chosen[1:], 1):
+            flat, ok = flat * size[d] + places[i], ok & inside[i]
+        found[:, k] = xp.where(ok, flat, total).reshape(found.shape[0], found.shape[2])
+    return found
 
 
 @op(public=False, out=False, method=False)
-@derivative(input=lambda grad, indices: grid_gather(grad, indices))
-@samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, -1], [3, 2]], [[1, 1], [0, 2]]]), (2, 2))])
-def grid_scatter(xp, input, indices, size):
-    """The transpose of `grid_gather`.  input (N, C, *out), indices (N, *out) -> (N, C, *size)."""
-    n, c = input.shape[:2]
-    total = prod(size)
-    result = xp.zeros((n * c, total + 1), input.dtype)  # one place more, for -1
-    flat = xp.where(indices < 0, total, indices).reshape(n, 1, -1)
-    rows = (xp.arange(n * c) * (total + 1)).reshape(n, c, 1)
-    xp.add.at(result.reshape(-1), (flat + rows).reshape(-1), input.reshape(-1))
-    return xp.ascontiguousarray(result[:, :total]).reshape(n, c, *size)
+@derivative(
+    input=lambda grad, indices, weights, input_shape: grid_spread(grad, indices, weights, tuple(input_shape[2:])),
+    weights=lambda grad, input, indices: grid_products(grad, input, indices),
+)
+@samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, 4, 3], [3, 2, 3]], [[1, 1, 0], [0, 2, 4]]]), t(2, 2, 3))])
+def grid_sums(xp, input, indices, weights):
+    """Weighted sums of elements of each channel, 0 at index prod(size).
+
+    input (N, C, *size), indices and weights (N, K, P) -> (N, C, P).
+    """
+    return _grids.sums(xp, input, indices, weights)
 
 
-def _at(input, places):
-    """input at integer places, one tensor (N, *out) a spatial dim; zero outside."""
-    size = input.shape[2:]
-    flat, inside = None, None
-    for place, n in zip(places, size):
-        ok = (place >= 0) & (place < n)
-        index = place.clamp(0, n - 1).to(dtypes.int64)
-        flat = index if flat is None else flat * n + index
-        inside = ok if inside is None else inside & ok
-    return grid_gather(input, flat.masked_fill(~inside, -1))
+@op(public=False, out=False, method=False, tensors=("weights",))
+@derivative(
+    grad_output=lambda grad, indices, weights: grid_sums(grad, indices, weights),
+    weights=lambda grad, grad_output, indices: grid_products(grad_output, grad, indices),
+)
+@samples(lambda t: [(t(2, 3, 3), t.of([[[0, 4, 3], [3, 2, 3]], [[1, 1, 0], [0, 2, 4]]]), t(2, 2, 3), (2, 2))])
+def grid_spread(xp, grad_output, indices, weights, size):
+    """The gradient of `grid_sums` by its input.  grad_output (N, C, P), indices, weights (N, K, P) -> (N, C, *size)."""
+    return _grids.spread(xp, grad_output, indices, weights, size)
+
+
+@op(public=False, out=False, method=False)
+@derivative(
+    grad_output=lambda grad, input, indices: grid_sums(input, indices, grad),
+    input=lambda grad, grad_output, indices, input_shape: grid_spread(
+        grad_output, indices, grad, tuple(input_shape[2:])
+    ),
+)
+@samples(lambda t: [(t(2, 3, 3), t(2, 3, 2, 2), t.of([[[0, 4, 3], [3, 2, 3]], [[1, 1, 0], [0, 2, 4]]]))])
+def grid_products(xp, grad_output, input, indices):
+    """The gradient of `grid_sums` by its weights.
+
+    grad_output (N, C, P), input (N, C, *), indices (N, K, P) -> (N, K, P).
+    """
+    return _grids.products(xp, grad_output, input, indices)
 
 
 def _cubic(t, a=-0.75):
@@ -493,32 +513,34 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
         warnings.warn(_CORNERS.format("grid_sample"), stacklevel=2)
         align_corners = False
     _check_grid(input, grid, mode)
+    from engine.ops.joining import stack
+
     size = tuple(input.shape[2:])
     n = len(size)
     pixels = [_unnormalized(grid.select(-1, n - 1 - d), size[d], align_corners) for d in range(n)]
+    out = tuple(grid.shape[1:-1])
+    if mode != "bicubic":
+        pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
     if mode == "nearest":
-        pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
-        result = constant_in(_at(input, [p.detach().round() for p in pixels]), grid)
-        return guard(name_node(result, f"GridSampler{n}DBackward0"), input, grid)
-    if mode == "bilinear":
-        pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
-        first = [p.detach().floor() for p in pixels]
-        parts = [(1 - (p - f), p - f) for p, f in zip(pixels, first)]
-        steps = (0, 1)
+        indices = grid_places([p.detach().round() for p in pixels], size)
+        weights = input.detach().new_ones(tuple(indices.shape))
     else:
-        first = [p.detach().floor() - 1 for p in pixels]
-        parts = [_cubic(p - f - 1) for p, f in zip(pixels, first)]
-        steps = (0, 1, 2, 3)
-    result = None
-    for at in itertools.product(steps, repeat=n):
-        places = [f + k for f, k in zip(first, at)]
+        first = [p.detach().floor() - int(mode == "bicubic") for p in pixels]
+        if mode == "bilinear":
+            parts = [(1 - (p - f), p - f) for p, f in zip(pixels, first)]
+        else:
+            parts = [_cubic(p - f - 1) for p, f in zip(pixels, first)]
+        places = [f + k if k else f for f in first for k in range(len(parts[0]))]
         if mode == "bicubic":
-            places = [_placed(p, s, padding_mode, align_corners) for p, s in zip(places, size)]
-        weight = None
-        for part, k in zip(parts, at):
-            weight = part[k] if weight is None else weight * part[k]
-        piece = _at(input, places) * weight.unsqueeze(1)
-        result = piece if result is None else result + piece
+            places = [_placed(p, size[i // 4], padding_mode, align_corners) for i, p in enumerate(places)]
+        indices = grid_places(places, size)
+        weights = stack(parts[0], 1)
+        for part in parts[1:]:
+            weights = (weights.unsqueeze(2) * stack(part, 1).unsqueeze(1)).flatten(1, 2)
+        weights = weights.reshape(tuple(indices.shape))
+    result = grid_sums(input, indices, weights).reshape(*input.shape[:2], *out)
+    if mode == "nearest":
+        result = constant_in(result, grid)
     return guard(name_node(result, f"GridSampler{n}DBackward0"), input, grid)
 
 

@@ -1,0 +1,50 @@
+"""Bags of one length give what the same bags with offsets give: values, gradients, names of nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import engine
+from engine.nn import functional as F
+
+
+@pytest.mark.parametrize("freq", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_one_length(mode: str, weighted: bool, freq: bool) -> None:
+    if (weighted and mode != "sum") or (freq and mode == "max"):
+        pytest.skip("refused")
+    rng = np.random.default_rng(0)
+    index = engine.tensor(rng.integers(0, 9, (6, 5)))
+    index[2] = index[2, 0]  # one row several times: ties of the maximum
+    table = rng.standard_normal((9, 4))
+    shares = rng.standard_normal((6, 5))
+    found = []
+    for flat in (False, True):
+        w = engine.tensor(table, requires_grad=True)
+        p = engine.tensor(shares, requires_grad=True) if weighted else None
+        if flat:
+            more = None if p is None else p.reshape(-1)
+            y = F.embedding_bag(index.reshape(-1), w, engine.arange(0, 30, 5), None, 2, freq, mode, False, more)
+        else:
+            y = F.embedding_bag(index, w, None, None, 2, freq, mode, False, p)
+        assert y.grad_fn.name() == "EmbeddingBagBackward0"
+        (y * engine.arange(24.0).reshape(6, 4)).sum().backward()
+        found.append([y.detach(), w.grad, *([] if p is None else [p.grad])])
+    for one, other in zip(*found):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12, atol=1e-12)
+    rows = table[index.numpy()] * (shares[..., None] if weighted else 1)
+    want = rows.max(1) if mode == "max" else rows.mean(1) if mode == "mean" else rows.sum(1)
+    np.testing.assert_allclose(found[0][0].numpy(), want, rtol=1e-12)
+
+
+def test_bags_of_one_length_skip_padding() -> None:
+    index, w = engine.tensor([[0, 1], [1, 1]]), engine.tensor([[1.0], [3.0]])
+    assert F.embedding_bag(index, w, mode="mean", padding_idx=1).tolist() == [[1.0], [0.0]]
+    assert F.embedding_bag(index[:, :0], w, mode="sum").tolist() == [[0.0], [0.0]]
+
+
+def test_an_index_out_of_range() -> None:
+    with pytest.raises(IndexError, match="index out of range in self"):
+        F.embedding_bag(engine.tensor([[0, 2]]), engine.ones(2, 3))
