@@ -373,6 +373,12 @@ def _placed(coordinate, size, padding_mode, align_corners):
 
 
 @op(public=False, out=False, method=False)
+@samples(
+    lambda t: [
+        ([t.of([[-1.0, 0.0, 1.0]]).detach(), t.of([[1.0, 0.0, 2.0]]).detach()], (2, 2)),
+        ([t.of([[x, 0.0]]).detach() for x in (0.0, 1.0, 2.0, 3.0)], (2, 3)),
+    ]
+)
 def grid_places(xp, tensors, size):
     """Flat indices of all that each point reads, prod(size) for what is outside.
 
