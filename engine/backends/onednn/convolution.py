@@ -96,9 +96,8 @@ def work(y: np.ndarray, w: np.ndarray) -> float:
     return y.size * w.size / (32 * max(1, w.shape[0]))
 
 
-_FEW = (
-    6  # channels of a group's result: below, AVX2's code writes each pixel through a mask, at a hundredth of its speed
-)
+# channels of a group's result: below, AVX2's code writes each pixel through a mask, at a hundredth of its speed
+_FEW = 6
 _WEIGHTS = ("jit:avx2", "jit_1x1:avx2", "jit_dw:avx2", "x64:gemm:jit")  # slow for the gradient of a sequence's weights
 
 
@@ -117,6 +116,26 @@ def refuse_slow(plan: PrimitiveDesc, geometry: Geometry, made: int | None = None
         slow = slow or (name.endswith("brgconv_strided:avx2") and apart)
     if slow:
         raise Unsupported(f"oneDNN: {name} is slow for this convolution")
+
+
+def _inference(
+    g: Geometry, bias: np.ndarray | None, made: int, effort: float, post: Sequence[tuple] = ()
+) -> Primitive:  # fmt: skip
+    """The forward pass of a geometry to `made` channels a group, with what `post` adds; effort: as of `work`.
+
+    Raises Unsupported.
+    """
+    b = None if bias is None else desc_of(bias.shape, (1,))
+    plan = PrimitiveDesc(
+        "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(g.shape),
+        null() if b is None else b, g.y, *g.windows, attributes(post), work=effort,
+    )  # fmt: skip
+    refuse_slow(plan, g, made)
+    packed = plan.desc(_abi.WEIGHTS_MD)
+    descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
+    if b is not None:
+        descs[_abi.BIAS] = b
+    return Primitive(plan, descs, packing=Packing(desc_of(g.shape, g.strides), packed))
 
 
 class Forward:
@@ -138,17 +157,7 @@ class Forward:
         y = empty_channels_last(self._shape, np.float32)
         lying = x if self._lies else to_channels_last(x)
         g = Geometry(lying, y, *weight_view(w, groups), stride, padding, dilation)
-        b = None if bias is None else desc_of(bias.shape, (1,))
-        plan = PrimitiveDesc(
-            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(g.shape),
-            null() if b is None else b, g.y, *g.windows, attributes(), work=work(y, w),
-        )  # fmt: skip
-        refuse_slow(plan, g, w.shape[0] // groups)
-        packed = plan.desc(_abi.WEIGHTS_MD)
-        descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
-        if b is not None:
-            descs[_abi.BIAS] = b
-        self._run = Primitive(plan, descs, packing=Packing(desc_of(g.shape, g.strides), packed))
+        self._run = _inference(g, bias, w.shape[0] // groups, work(y, w))
 
     def __call__(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         made = empty_channels_last(self._shape, _F32)
@@ -227,17 +236,7 @@ def _added(
     """The convolution of so many pictures (C, H, W) of x (N, C, D, H, W); more: added to what is there."""
     source, made = (empty_channels_last((count, w.shape[0], *size), _F32) for size in (x.shape[3:], out))
     g = Geometry(source, made, *weight_view(w[:, :, 0], groups), *(values[1:] for values in window))
-    b = None if bias is None else desc_of(bias.shape, (1,))
-    plan = PrimitiveDesc(
-        "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(g.shape),
-        null() if b is None else b, g.y, *g.windows, attributes((("sum", 1.0),) if more else ()), work=work(made, w),
-    )  # fmt: skip
-    refuse_slow(plan, g, w.shape[0] // groups)
-    packed = plan.desc(_abi.WEIGHTS_MD)
-    descs = {_abi.SRC: g.x, _abi.WEIGHTS: packed, _abi.DST: g.y}
-    if b is not None:
-        descs[_abi.BIAS] = b
-    return Primitive(plan, descs, packing=Packing(desc_of(g.shape, g.strides), packed))
+    return _inference(g, bias, w.shape[0] // groups, work(made, w), (("sum", 1.0),) if more else ())
 
 
 def backward_input(

@@ -176,16 +176,15 @@ def _convolution_backward_input(xp, grad_output, weight, size, stride, padding, 
     if not usable(grad_output, weight) or not math.prod(size):
         return NotImplemented
     size, stride, padding, dilation = map(tuple, (size, stride, padding, dilation))
-    geometry = stride, padding, dilation, groups
+    geometry, g = (stride, padding, dilation, groups), grad_output  # g is turned once, where that is needed
 
     def run() -> Any:
-        g, made = activation(grad_output), result(size, grad_output, weight)
-        return made if conv.backward_input(g, weight, made, *geometry) else NotImplemented
+        made = result(size, grad_output, weight)
+        return made if conv.backward_input(activation(g), weight, made, *geometry) else NotImplemented
 
     def plain() -> Any:
         return _gradient(convolution.convolution_backward_input, run, grad_output, weight, size, *geometry)
 
-    g = grad_output
     if (code := _in_front(g.size)) and code[0].serves(size, weight.shape, *geometry):
         g, trial = activation(g), code[0].tried(code[0].Input, g.shape, weight.shape, padding)
         return trial.chosen(lambda: trial.run(g, weight, result(size, grad_output, weight)), plain, (g, weight), weight)
@@ -197,17 +196,15 @@ def _convolution_backward_weight(xp, grad_output, input, size, stride, padding, 
     if not usable(grad_output, input) or not math.prod(size):
         return NotImplemented
     size, stride, padding, dilation = map(tuple, (size, stride, padding, dilation))
-    geometry = stride, padding, dilation, groups
+    geometry, g, x = (stride, padding, dilation, groups), grad_output, input  # turned once, where that is needed
 
     def run() -> Any:
         made = np.empty(size, "float32")
-        done = conv.backward_weight(activation(grad_output), activation(input), made, *geometry)
-        return made if done else NotImplemented
+        return made if conv.backward_weight(activation(g), activation(x), made, *geometry) else NotImplemented
 
     def plain() -> Any:
         return _gradient(convolution.convolution_backward_weight, run, grad_output, input, size, *geometry)
 
-    g, x = grad_output, input
     if _read_as_it_lies(x, size[0], size[2:], padding, groups):
         return _own(convolution.convolution_backward_weight, g, x, size, *geometry)
     if (code := _in_front(g.size)) and code[0].serves(x.shape, size, *geometry):
