@@ -130,7 +130,9 @@ def check(
         return made()
     entries = {entry.name: entry for entry in conf.entrypoints}
     if names:
-        wanted = [conf.entrypoint(name, spec=str(checkout.spec)) for name in dict.fromkeys(names)]
+        wanted = [
+            conf.entrypoint(name, spec=str(checkout.spec), renewal=checkout.renewal()) for name in dict.fromkeys(names)
+        ]
     else:
         wanted = list(entries.values())
         if not wanted:

@@ -125,7 +125,7 @@ class HubGroup(click.Group):
 @click.option("--hub-dir", type=click.Path(file_okay=False), help="The cache folder.")
 @click.option("--offline", is_flag=True, help="Never use the network.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("-q", "--quiet", is_flag=True, help="No messages and no progress bars.")
+@click.option("-q", "--quiet", is_flag=True, help="No messages and no progress bars; lists are names alone.")
 @click.option("-v", "--verbose", is_flag=True, help="More messages.")
 def hub(hub_dir: str | None, offline: bool, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Pull, inspect and run models that git repositories publish in a hubconf.py.

@@ -122,7 +122,8 @@ def help(
         if entry.name == model:
             return entry.doc
     with hinting():
-        raise missing_callable(model, near_names(model, [entry.name for entry in found]), str(checkout.spec))
+        near = near_names(model, [entry.name for entry in found])
+        raise missing_callable(model, near, str(checkout.spec), checkout.renewal())
 
 
 @_takes_github

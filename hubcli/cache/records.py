@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -35,7 +36,11 @@ class Weight:
 
 @dataclass(frozen=True)
 class Record:
-    """The JSON document of one (file, URL).  `blob`: the content lies among the blobs."""
+    """The JSON document of one (file, URL).
+
+    `blob`: the content is among the blobs.  `source`: size in bytes, mtime in ns and inode of the file that a
+    file: URL names, as it was when it was read; None for other URLs.
+    """
 
     file: str
     path: str
@@ -49,6 +54,7 @@ class Record:
     last_used: float
     used_by: tuple[tuple[str, str], ...] = ()
     stale: bool = False
+    source: tuple[int, int, int] | None = None
 
     def weight(self) -> Weight:
         """What others may know of it."""
@@ -74,11 +80,12 @@ class Record:
             status = self.content().stat()
         except OSError:
             return False
-        return (status.st_size, status.st_mtime_ns, status.st_ino) == (
-            self.size,
-            self.mtime_ns,
-            self.inode,
-        )
+        return state_of(status) == (self.size, self.mtime_ns, self.inode)
+
+
+def state_of(status: os.stat_result) -> tuple[int, int, int]:
+    """Return size in bytes, mtime in ns and inode: what tells a file from the file that it was."""
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def folder() -> Path:
@@ -140,6 +147,9 @@ def load(file: Path) -> Record:
     try:
         values = json.loads(content)
         values["used_by"] = tuple((str(spec), str(entry)) for spec, entry in values["used_by"])
+        if values.get("source") is not None:
+            size, mtime_ns, inode = values["source"]
+            values["source"] = (int(size), int(mtime_ns), int(inode))
         known = Record.__dataclass_fields__  # a later hub may have added some
         record = Record(**{name: value for name, value in values.items() if name in known})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -182,9 +192,9 @@ def make(target: Path, url: str | None, digest: str, *, blob: bool) -> Record:
     )
 
 
-def renew(target: Path, url: str, digest: str, blob: bool) -> Record:
+def renew(target: Path, url: str, digest: str, blob: bool, source: tuple[int, int, int] | None = None) -> Record:
     """Write the record of a file that has just come; who used the one before still does."""
-    record = make(target, url, digest, blob=blob)
+    record = replace(make(target, url, digest, blob=blob), source=source)
     before = parse(file_of(target, url))
     if before is not None:
         record = replace(record, used_by=before.used_by)

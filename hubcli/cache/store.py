@@ -48,6 +48,24 @@ class Checkout:
     fetched_at: float | None
     checked_at: float | None
 
+    def standing(self) -> str:
+        """Return which commit the ref has here; for a branch, which moves on, also since when."""
+        at = f"{self.kind} {self.ref} at {(self.commit or '')[:12]}"
+        return at if self._age() is None else f"{at}, checked {self._age()} ago; --force-reload fetches anew"
+
+    def renewal(self) -> str | None:
+        """Return a hint for what this copy of a branch lacks and a newer one may have; None for other refs, and for
+        what has been fetched just now."""
+        if not self.cached or self._age() is None:
+            return None
+        command = f"hub pull {shlex.quote(str(self.spec))} --force-reload"
+        return f"this copy of branch {self.ref} was checked {self._age()} ago, `{command}` fetches it anew"
+
+    def _age(self) -> str | None:
+        if self.kind != "branch" or self.checked_at is None:
+            return None
+        return output.age(time.time() - self.checked_at)
+
 
 @dataclass(frozen=True)
 class CachedRepo:
@@ -106,7 +124,7 @@ def ensure(
         return _ensure(spec, force_reload, refresh, progress)
     pin = lock.repo(spec)
     found = _ensure(spec.at(pin.commit), force_reload, False, progress)
-    found = replace(found, spec=spec, ref=pin.ref, kind=pin.kind)
+    found = replace(found, spec=spec, ref=pin.ref, kind=pin.kind, checked_at=None)  # its age does not matter
     pin.verify(found)
     return found
 
@@ -137,6 +155,8 @@ def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progres
     if found is not None:
         if found.kind != "local":
             _touch(found.path)
+        elif force_reload:
+            _mark_stale(spec)
         return found
     if settings.current().offline:
         from hubcli.cache import nearby
@@ -151,10 +171,15 @@ def _found_or_fetched(spec: RepoSpec, force_reload: bool, refresh: bool, progres
     with _naming(spec):
         checkout = _fetch(spec, force_reload, refresh, progress)
     if force_reload:
-        from hubcli.cache import weights
-
-        weights.mark_stale(str(spec))
+        _mark_stale(spec)
     return checkout
+
+
+def _mark_stale(spec: RepoSpec) -> None:
+    """Have the weights that `spec` is known to use fetched anew at their next use."""
+    from hubcli.cache import weights
+
+    weights.mark_stale(str(spec))
 
 
 def repos() -> list[CachedRepo]:

@@ -39,17 +39,19 @@ from hubcli.net import behalf, http, huggingface
 if TYPE_CHECKING:
     from hubcli import lockfile
 
-_PREFIX = re.compile(r"-([0-9a-fA-F]{8,64})\.[A-Za-z0-9_.]{1,24}\Z")
+_PREFIX = re.compile(r"-([0-9a-fA-F]{1,64})\.[A-Za-z0-9_.]{1,24}\Z")
 _DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
 _TOUCH_AFTER = 3600.0
+STARTED = time.time()
 
 
 @dataclass(frozen=True)
 class Caller:
     """On whose behalf weights are fetched: set by `invoke` while an entrypoint runs.
 
-    `hosts` may be sent the token, `fresh` says that a stale file must be fetched anew or fail, and
-    `gated` that a `torch.hub.load` inside the entrypoint asks as the command line does.
+    `hosts` may be sent the token.  `fresh` (--force-reload): a file that was fetched before `since` (seconds since the
+    epoch; by default the start of this process, so that a command reloads a file once) is fetched anew, or its use
+    fails.  `gated`: a `torch.hub.load` inside the entrypoint asks for consent as the command line does.
     """
 
     spec: str
@@ -58,6 +60,7 @@ class Caller:
     framework: str
     fresh: bool = False
     gated: bool = False
+    since: float = STARTED
     used: list[Weight] = field(default_factory=list)
 
 
@@ -80,8 +83,9 @@ def obtain(
 
     `checkpoint`: it will be read as one, which the parent of a sandboxed process tries before it hands the file over.
 
-    A hash of at least 8 hex digits before the extension is checked; IntegrityError where it does not fit.  Where
-    `check_hash` asks for one that the name lacks, the digest that comes is recorded and held against it from then on.
+    A hash of at least 8 hex digits before the extension is checked, with `check_hash` one of any length; IntegrityError
+    where it does not fit.  Where `check_hash` asks for one that the name lacks, the digest that comes is recorded and
+    held against it from then on.
     """
     url = huggingface.resolved(url)
     http.refuse_credentials(url)
@@ -116,7 +120,7 @@ def _obtain(
         if check_hash and prefix is None:
             output.message(f"{name!r} names no hash to check: its sha256 is recorded, and checked from now on")
         record = _fetch(target, url, prefix, progress)
-    elif record.stale:
+    elif _is_due(record):
         record = _renew(record, target, url, prefix, progress)
     else:
         record = _verified(record, prefix)
@@ -130,7 +134,7 @@ def _locked(pin: lockfile.Weights, target: Path, prefix: str | None, progress: b
     try:
         if record is None and not records.known(target):
             record = _take_over(target, pin.url, pin.sha256)
-        if record is None or record.sha256 != pin.sha256 or not record.content().is_file():
+        if record is None or record.sha256 != pin.sha256 or not record.content().is_file() or _is_reloaded(record):
             record = _fetch(target, pin.url, pin.sha256, progress)
         else:
             record = _verified(record, pin.sha256, rehash=True)
@@ -146,6 +150,42 @@ def _locked(pin: lockfile.Weights, target: Path, prefix: str | None, progress: b
             hint="the lock file was changed by hand; hub lock pins anew",
         )
     return _note_use(record).weight(), record.content()
+
+
+def _is_due(record: Record) -> bool:
+    """Return whether a file in the cache must be fetched anew: it is marked stale, this call reloads, or the file that
+    its file: URL names has changed."""
+    return record.stale or _is_reloaded(record) or _has_changed_source(record)
+
+
+def _is_reloaded(record: Record) -> bool:
+    """Return whether this call reloads (--force-reload) and has not fetched the file yet."""
+    now = caller.get()
+    return now is not None and now.fresh and record.first_seen < now.since
+
+
+def _has_changed_source(record: Record) -> bool:
+    """Return whether the file that a file: URL names has another size, mtime or inode than when it was read."""
+    if record.url is None or not _is_file_url(record.url):
+        return False
+    source = _source_of(record.url)
+    if source is None:
+        output.warning(f"{http.public(record.url)} is not there any more; using the copy in the cache")
+    return source is not None and source != record.source
+
+
+def _is_file_url(url: str) -> bool:
+    return url[:5].lower() == "file:"
+
+
+def _source_of(url: str) -> tuple[int, int, int] | None:
+    """Return the state of the file that a file: URL names; None for other URLs and where there is no file."""
+    if not _is_file_url(url):
+        return None
+    try:
+        return records.state_of(http.file_path(url).stat())
+    except (OSError, ValueError):
+        return None
 
 
 # What `store`, `hub show` and `hub cache` ask
@@ -220,11 +260,14 @@ def check_name(name: str, url: str) -> None:
 
 
 def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
-    """The digest's beginning, from the file's name or else the URL's."""
+    """The digest's beginning, from the file's name or else the URL's.
+
+    A version and a date are hex digits, too: what is no date and has 8 digits or more counts as a hash, and all where
+    `check_hash` asks for it, as in torch.
+    """
     for candidate in (name, urlsplit(url).path.rpartition("/")[2]):
         match = _PREFIX.search(candidate)
-        # A date is hex digits too: only an explicit check takes one for a hash.
-        if match and (check_hash or not _DATE.match(match.group(1))):
+        if match and (check_hash or (len(match.group(1)) >= 8 and not _DATE.match(match.group(1)))):
             return match.group(1).lower()
     return None
 
@@ -267,7 +310,7 @@ def kept(url: str, name: str) -> Path | None:
     """The content of a file that `keep` took in under this URL and name, checked again if something touched it."""
     check_name(name, url)
     record = records.read(paths.checkpoints() / name, url)
-    if record is None or not record.content().is_file():
+    if record is None or not record.content().is_file() or record.stale or _is_reloaded(record):
         return None
     return _note_use(_verified(record, None)).content()
 
@@ -300,8 +343,7 @@ def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Recor
     """The record, after hashing the file again if its size, mtime or inode has changed."""
     content = record.content()
     status = content.stat()
-    state = (status.st_size, status.st_mtime_ns, status.st_ino)
-    if state == (record.size, record.mtime_ns, record.inode) and not rehash:
+    if records.state_of(status) == (record.size, record.mtime_ns, record.inode) and not rehash:
         require_prefix(record.sha256, prefix, record.file)
         return record
     digest = digest_of(content)
@@ -332,6 +374,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
             return adopted
         output.message(f'Downloading: "{http.public(url)}" to {target}')
         inside = _in_cache(target)
+        source = _source_of(url)  # before it is read: what is written meanwhile is seen at the next use
         fetched = http.fetch(
             url,
             target,
@@ -353,7 +396,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
                 os.replace(fetched.path, target)
         finally:
             fetched.release()
-        return records.renew(target, url, fetched.sha256, inside)
+        return records.renew(target, url, fetched.sha256, inside, source)
 
 
 def refused(weight: Weight, error: IntegrityError) -> None:
@@ -403,7 +446,12 @@ def is_new(weight: Weight) -> bool:
 
 
 def _refuse_changed(url: str, digest: str) -> None:
-    """Raise IntegrityError if `url` serves other content than was seen first; else record it."""
+    """Raise IntegrityError if `url` serves other content than was seen first; else record it.
+
+    A file: URL names a file of the user's own, which training writes again: nothing is promised of it.
+    """
+    if _is_file_url(url):
+        return
     seen = firstseen.find("weights", url)
     if seen is not None and seen.value != digest:
         now = settings.current()

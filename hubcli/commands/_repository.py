@@ -117,7 +117,7 @@ def chosen(spec: str, entrypoint: str | None, execution: Execution, command: str
     from hubcli import trust
     from hubcli.reading import choice
 
-    name = choice.entrypoint(conf(checkout), entrypoint, str(checkout.spec), command)
+    name = choice.entrypoint(conf(checkout), entrypoint, str(checkout.spec), command, renewal=checkout.renewal())
     trust.require(checkout, name, execution.trust)
     return checkout, name
 

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +19,7 @@ from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
     from hubcli.cache.maintenance import Problem, Verified
+    from hubcli.cache.usage import Usage
 
 _FILTER = re.compile(r"(size|used)\s*([<>])\s*(.+)\Z", re.S)
 
@@ -49,25 +50,53 @@ def dir_() -> None:
 @click.option("--sort", type=click.Choice(("name", "size", "used")), default="name")
 @click.option("--filter", "conditions", multiple=True, metavar="CONDITION", help="e.g. 'size>1GB'")
 def ls(sort: str, conditions: tuple[str, ...]) -> None:
-    """List repositories and weights.  CONDITION is size or used (time since), < or >, a number
-    with a unit: size>100MB, used>30d."""
+    """List repositories and weights, and what the whole cache takes on the disk.
+
+    CONDITION is size or used (time since), < or >, a number with a unit: size>100MB, used>30d.  With -q: names alone.
+    """
+    from hubcli.cache import usage
+
     wanted = [_condition(text) for text in conditions]
-    kinds = [_arranged(items, sort, wanted) for items in (_repos(), _weights())]
-    document = {name: [item.document for item in items] for name, items in zip(("repos", "weights"), kinds)}
-    output.Output.current().result(document, lambda: _table(*kinds))
+    repos, weights = (_arranged(items, sort, wanted) for items in (_repos(), _weights()))
+    taken = usage.measure(paths.hub_dir())
+    document = {
+        "repos": [item.document for item in repos],
+        "weights": [item.document for item in weights],
+        "usage": {"total": taken.total, **asdict(taken)},
+    }
+    out = output.Output.current()
+    if out.quiet:
+        out.result(document, lambda: "\n".join(dict.fromkeys(item.name for item in (*repos, *weights))))
+    else:
+        out.result(document, lambda: _table(repos, weights, taken, bool(wanted)))
 
 
 @cache.command()
-@click.argument("targets", nargs=-1, required=True, metavar="SPEC_OR_FILE...")
+@click.argument("targets", nargs=-1, metavar="[SPEC_OR_FILE]...")
+@click.option("--filter", "conditions", multiple=True, metavar="CONDITION", help="Remove what fits, e.g. 'used>30d'.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Remove a repository's ref, all its refs (SPEC without ref), or a weight file."""
+def rm(targets: tuple[str, ...], conditions: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Remove a repository's ref, all its refs (SPEC without ref), or a weight file.
+
+    With --filter: all that fits every CONDITION (as in `hub cache ls`).
+    """
     from hubcli.cache import weights
 
-    known = {weight.file for weight in weights.list_blobs()}
-    files = [target for target in targets if target in known]
-    specs = [_cached(target) for target in targets if target not in known]
+    if bool(targets) == bool(conditions):
+        raise UsageError(
+            "`hub cache rm` takes names or --filter, and not both" if targets else "`hub cache rm` needs a name",
+            hint="name what shall go (`hub cache ls` lists it), or give --filter 'used>30d'",
+        )
+    wanted = [_condition(text) for text in conditions]
+    if wanted:
+        items = _arranged(_repos(), "name", wanted)
+        specs = [RepoSpec.parse(item.name) for item in items]
+        files = list(dict.fromkeys(item.name for item in _arranged(_weights(), "name", wanted)))
+    else:
+        known = {weight.file for weight in weights.list_blobs()}
+        files = [target for target in targets if target in known]
+        specs = [_cached(target) for target in targets if target not in known]
 
     def remove(dry_run: bool) -> tuple[list[str], int]:
         removals = [store.remove(spec, dry_run=dry_run) for spec in specs]
@@ -76,7 +105,7 @@ def rm(targets: tuple[str, ...], dry_run: bool, yes: bool) -> None:
         return [name for removal in removals for name in removal.specs] + files, freed
 
     names, freed = remove(dry_run=True)
-    if not dry_run:
+    if not dry_run and names:
         if not yes:
             _confirm(names, freed)
         names, freed = remove(dry_run=False)
@@ -248,16 +277,25 @@ def _arranged(items: list[_Item], sort: str, wanted: list[Callable[[_Item], bool
     return sorted(kept, key=lambda item: item.name)
 
 
-def _table(repos: list[_Item], weights: list[_Item]) -> str:
+def _table(repos: list[_Item], weights: list[_Item], taken: Usage, filtered: bool) -> str:
     rows = [
         (item.name, item.document[key][:12], output.size(item.size), _used(item))
         for items, key in ((repos, "commit"), (weights, "sha256"))
         for item in items
     ]
+    kinds = {
+        "code": taken.code,
+        "weights": taken.weights,
+        "git databases": taken.databases,
+        "unfinished downloads": taken.partial,
+        "records": taken.other,
+    }
+    parts = ", ".join(f"{name} {output.size(size)}" for name, size in kinds.items() if size)
+    whole = f"{output.size(taken.total)} in {paths.hub_dir()}" + (f": {parts}" if parts else "")
     if not rows:
-        return f"nothing is cached in {paths.hub_dir()}"
-    total = sum(item.size for item in (*repos, *weights))
-    return f"{output.table(rows)}\n{output.size(total)} in {paths.hub_dir()}"
+        return f"nothing {'fits' if filtered else 'is cached'} in {paths.hub_dir()}" + (f"\n{whole}" if parts else "")
+    listed = f"{output.size(sum(item.size for item in (*repos, *weights)))} listed; " if filtered else ""
+    return f"{output.table(rows)}\n{listed}{whole}"
 
 
 def _used(item: _Item) -> str:

@@ -47,8 +47,10 @@ def help_(
         return
     checkout = _repository.located(str(spec), locked, frozen, lock_file)
     conf = _repository.read(checkout, execute, trust, framework, sandbox)
-    name = choice.entrypoint(conf, entrypoint, str(checkout.spec), "help", dynamic=not execute)
-    entry = conf.entrypoint(name, spec=str(checkout.spec))
+    name = choice.entrypoint(
+        conf, entrypoint, str(checkout.spec), "help", dynamic=not execute, renewal=checkout.renewal()
+    )
+    entry = conf.entrypoint(name, spec=str(checkout.spec), renewal=checkout.renewal())
     out.result(
         {"name": entry.name, "signature": entry.signature, "doc": entry.doc},
         lambda: _text(entry),

@@ -50,10 +50,12 @@ def list_(
             out.message(f"nothing is cached in {paths.hub_dir()}")
         out.result(
             {"repos": [_repository.repo_document(repo) for repo in repos]},
-            lambda: output.table([(repo.spec, repo.commit[:12]) for repo in repos]),
+            lambda: output.table([(repo.spec,) if out.quiet else (repo.spec, repo.commit[:12]) for repo in repos]),
         )
         return
     checkout = _repository.located(spec, locked, frozen, lock_file)
+    if checkout.cached and checkout.kind == "branch":
+        out.message(f"cached: {checkout.standing()}")
     conf = _repository.read(checkout, execute, trust, framework, sandbox)
     if conf.dynamic and not execute:
         out.message("hubconf.py makes more names when it runs; --exec runs it and lists them")
@@ -64,7 +66,7 @@ def list_(
             "dependencies": list(conf.dependencies),
             "dynamic": conf.dynamic,
         },
-        lambda: _table(conf),
+        lambda: "\n".join(entry.name for entry in conf.entrypoints) if out.quiet else _table(conf),
     )
 
 

@@ -74,7 +74,7 @@ def lock(
         (checkout,) = checkouts
         conf = hubconf.read(checkout.path)
         signature = {entry.name: entry.signature for entry in conf.entrypoints}.get(entrypoint)
-        choice.entrypoint(conf, entrypoint, str(checkout.spec), "load")
+        choice.entrypoint(conf, entrypoint, str(checkout.spec), "load", renewal=checkout.renewal())
         used = fetch_weights(checkout, entrypoint, signature, given, execution)
         called[f"{checkout.spec}#{entrypoint}"] = used
     new = lockfile.lock_repos(old, checkouts, called)

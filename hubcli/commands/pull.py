@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -69,12 +68,12 @@ def pull(
     if lfs and store.lacks_lfs(checkout):
         checkout = store.ensure(checkout.spec, force_reload=True)
     if checkout.cached and checkout.kind != "local":
-        out.message(f"cached: {_standing(checkout)}")
+        out.message(f"cached: {checkout.standing()}")
     conf = hubconf.read(checkout.path)
     signatures = {entry.name: entry.signature for entry in conf.entrypoints}
     names = list(signatures)
     if entrypoint is not None:
-        choice.entrypoint(conf, entrypoint, str(checkout.spec), "load")
+        choice.entrypoint(conf, entrypoint, str(checkout.spec), "load", renewal=checkout.renewal())
         fetch_weights(checkout, entrypoint, signatures.get(entrypoint), given, execution)
     out.result(
         {
@@ -118,15 +117,6 @@ def _preview(spec: RepoSpec, option: str | None) -> None:
     if made.weights and not made.trusted:
         output.message("the servers of the weights are asked for sizes once the code is trusted (--trust once)")
     output.Output.current().result(document, lambda: output.table(rows))
-
-
-def _standing(checkout: store.Checkout) -> str:
-    """Which commit a ref stands at here; for a branch, which moves on, since when."""
-    at = f"{checkout.kind} {checkout.ref} at {(checkout.commit or '')[:12]}"
-    if checkout.kind != "branch" or checkout.checked_at is None:
-        return at
-    age = output.age(time.time() - checkout.checked_at)
-    return f"{at}, checked {age} ago; --force-reload fetches anew"
 
 
 def fetch_weights(

@@ -52,6 +52,7 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
         "size": None if checkout.kind == "local" else paths.disk_size(checkout.path),
         "path": str(checkout.path),
         "fetched_at": checkout.fetched_at,
+        "checked_at": checkout.checked_at,
         "entrypoints": [entry.name for entry in conf.entrypoints],
         "dependencies": list(conf.dependencies),
         "weights": [{"file": one.file, "sha256": one.sha256, "size": one.size, "url": one.url} for one in used],
@@ -64,12 +65,18 @@ def _table(document: dict[str, Any]) -> str:
     shown = dict(document)
     if document["size"] is not None:
         shown["size"] = output.size(document["size"])
-        stamp = time.localtime(document["fetched_at"])
-        shown["fetched_at"] = time.strftime("%Y-%m-%d %H:%M:%S", stamp)
+        for key in ("fetched_at", "checked_at"):
+            shown[key] = document[key] and _moment(document[key])
     shown["entrypoints"] = ", ".join(document["entrypoints"])
     shown["dependencies"] = ", ".join(document["dependencies"])
     shown["weights"] = ", ".join(f"{one['file']} ({output.size(one['size'])})" for one in document["weights"])
     return output.table([(key, str(value or "-")) for key, value in shown.items()])
+
+
+def _moment(seconds: float) -> str:
+    """Return a time of the clock here and how long ago it was: `2026-11-26 01:12:56 (3 days ago)`."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    return f"{stamp} ({output.age(time.time() - seconds)} ago)"
 
 
 def _archive(document: dict[str, Any]) -> str:

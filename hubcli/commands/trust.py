@@ -73,12 +73,14 @@ def rm(spec: str, scope: str | None) -> None:
 
 
 def _show(entries: tuple[Trusted, ...], nothing: str) -> None:
-    output.Output.current().result(
+    out = output.Output.current()
+    rows = [(one.spec,) if out.quiet else (one.spec, one.commit or "any", one.when) for one in entries]
+    out.result(
         {
             "trusted": [
                 {"spec": one.spec, "url": one.url, "commit": one.commit, "scope": one.scope, "when": one.when}
                 for one in entries
             ]
         },
-        lambda: output.table([(one.spec, one.commit or "any", one.when) for one in entries]) or nothing,
+        lambda: output.table(rows) or ("" if out.quiet else nothing),
     )

@@ -92,7 +92,7 @@ def fetch(
     lock = None if pinned else settings.current().lock
     pin = None if lock is None else lock.weight(url, public(url)).sha256
     expected = pin or expected
-    if settings.current().offline:
+    if settings.current().offline and not url.lower().startswith("file:"):
         raise OfflineError(
             f"{public(url)} is not in the cache, and hub is offline",
             hint="run the command once without --offline (HUB_OFFLINE)",
@@ -453,8 +453,13 @@ def _redirected(url: str, location: str) -> str:
     return target
 
 
+def file_path(url: str) -> Path:
+    """Return the path that a file: URL names."""
+    return Path(unquote(urlsplit(url).path))
+
+
 def _open_file(url: str, stack: contextlib.ExitStack) -> answers.Answer:
-    path = Path(unquote(urlsplit(url).path))
+    path = file_path(url)
     if not path.is_file():  # nor a pipe, which would keep us waiting
         raise NotFoundError(f"{url}: no such file", hint="check the path")
     file = stack.enter_context(path.open("rb"))

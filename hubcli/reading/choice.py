@@ -11,15 +11,17 @@ from hubcli.reading.hubconf import EntryPoint, HubConf
 _SHOWN = 20
 
 
-def entrypoint(conf: HubConf, name: str | None, spec: str, command: str, *, dynamic: bool = True) -> str:
+def entrypoint(
+    conf: HubConf, name: str | None, spec: str, command: str, *, dynamic: bool = True, renewal: str | None = None
+) -> str:
     """The name to call: `name` if there is one like it, else the only one of the repository's own.
 
     A name that is not in the source may still be made when hubconf.py runs (`dynamic`: it has not run).
-    NotFoundError names what is like it; UsageError lists the choices.
+    NotFoundError names what is like it, and `renewal`, how to get a newer copy; UsageError lists the choices.
     """
     if name is not None:
         if not (conf.dynamic and dynamic):
-            conf.entrypoint(name, spec=spec)
+            conf.entrypoint(name, spec=spec, renewal=renewal)
         return name
     names = [one.name for one in conf.entrypoints if _is_published(one)] or [one.name for one in conf.entrypoints]
     if len(names) == 1 and not (conf.dynamic and dynamic):

@@ -47,20 +47,22 @@ class HubConf:
     dynamic: bool
     docstring: str | None
 
-    def entrypoint(self, name: str, *, spec: str | None = None) -> EntryPoint:
-        """The entrypoint called `name`; NotFoundError lists names near to it."""
+    def entrypoint(self, name: str, *, spec: str | None = None, renewal: str | None = None) -> EntryPoint:
+        """The entrypoint called `name`; NotFoundError lists names near to it and tells how to get a newer copy."""
         for entry in self.entrypoints:
             if entry.name == name:
                 return entry
         hint = near_names(name, [entry.name for entry in self.entrypoints])
         if self.dynamic:
             hint += " (names that hubconf.py makes when it runs show up with --exec)"
-        raise missing_callable(name, hint, spec)
+        raise missing_callable(name, hint, spec, renewal)
 
 
-def missing_callable(name: str, hint: str, spec: str | None = None) -> NotFoundError:
-    """torch.hub's error for an entrypoint that is not there."""
-    return NotFoundError(f"Cannot find callable {name} in hubconf", hint=hint, spec=spec)
+def missing_callable(name: str, hint: str, spec: str | None = None, renewal: str | None = None) -> NotFoundError:
+    """torch.hub's error for an entrypoint that is not there; `renewal` tells how to get a newer copy."""
+    error = NotFoundError(f"Cannot find callable {name} in hubconf", hint=hint, spec=spec)
+    error.advise(renewal)
+    return error
 
 
 def near_names(name: str, known: Iterable[str]) -> str:

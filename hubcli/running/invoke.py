@@ -87,6 +87,7 @@ def call(
         isolation.choose_framework(framework),
         fresh or (outer is not None and outer.fresh),
         command or (outer is not None and outer.gated),
+        outer.since if outer is not None else weights.STARTED if command else time.time(),
     )
     started = time.perf_counter()
     with _running(checkout, now, command) as namespace:
@@ -346,7 +347,7 @@ def _function(checkout: Checkout, namespace: Namespace, entrypoint: str, command
     if not callable(function):
         names = [name for name in dir(module) if not name.startswith("_") and callable(getattr(module, name, None))]
         hint = hubconf.near_names(entrypoint, names)
-        raise hubconf.missing_callable(entrypoint, hint, str(checkout.spec))
+        raise hubconf.missing_callable(entrypoint, hint, str(checkout.spec), checkout.renewal())
     return function
 
 

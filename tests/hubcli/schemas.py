@@ -115,6 +115,7 @@ SCHEMAS: dict[str, Schema] = {
         size=maybe(COUNT),
         path=TEXT,
         fetched_at=maybe(NUMBER),
+        checked_at=maybe(NUMBER),
         entrypoints=each(TEXT),
         dependencies=each(TEXT),
         weights=each(record(**WEIGHT)),
@@ -256,7 +257,11 @@ SCHEMAS: dict[str, Schema] = {
         removed=COUNT,
     ),
     "hub cache dir": document(path=TEXT),
-    "hub cache ls": document(repos=each(REPO), weights=each(record(**WEIGHT, last_used=NUMBER))),
+    "hub cache ls": document(
+        repos=each(REPO),
+        weights=each(record(**WEIGHT, last_used=NUMBER)),
+        usage=record(total=COUNT, code=COUNT, weights=COUNT, databases=COUNT, partial=COUNT, other=COUNT),
+    ),
     "hub cache rm SPEC_OR_FILE": document(removed=each(TEXT), freed=COUNT),
     "hub cache prune": document(removed=each(TEXT), freed=COUNT),
     "hub cache verify": document(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
+import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -130,7 +132,20 @@ def test_a_hash_that_does_not_fit(served, files, hub_root):
     assert list((hub_root / "partial").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["net.pth", "net-1234567.pth", "net-abcdefgh.pth", "net-.pth"])
+@pytest.mark.parametrize("digits", [1, 4, 7, 8, 64])
+def test_a_check_compares_a_hash_of_any_length(served, files, digits):
+    """As torch does; without a check, a short run of digits is more likely a version."""
+    wrong = ("0" if SHA[0] != "0" else "1") + SHA[1:digits]
+    for name in (f"net-{SHA[:digits]}.pth", f"net-{wrong}.pth"):
+        (files / name).write_bytes(BODY)
+    assert weights.obtain(f"{served.url}/net-{SHA[:digits]}.pth", check_hash=True)[0].sha256 == SHA
+    with pytest.raises(IntegrityError, match="invalid hash value"):
+        weights.obtain(f"{served.url}/net-{wrong}.pth", check_hash=True)
+    if digits < 8:
+        assert weights.obtain(f"{served.url}/net-{wrong}.pth")[0].sha256 == SHA
+
+
+@pytest.mark.parametrize("name", ["net.pth", "net-abcdefgh.pth", "net-.pth"])
 def test_a_check_of_a_name_without_hash_records_what_came(served, files, name, capsys):
     (files / name).write_bytes(BODY)
     weight, path = weights.obtain(f"{served.url}/{name}", check_hash=True)
@@ -384,3 +399,78 @@ def test_download_url_to_file(served, tmp_path):
     download_url_to_file(f"{served.url}/net.pth", str(target), SHA[:6], progress=False)
     assert target.read_bytes() == BODY
     assert [path.name for path in target.parent.iterdir()] == ["net.pth"]
+
+
+def test_a_call_that_reloads_fetches_each_file_once(served, files, acting):
+    url = f"{served.url}/net.pth"
+    weights.obtain(url)  # by no known spec, so nothing marks it stale
+    served.reset()
+    since = time.time()
+    acting(caller(fresh=True, since=since))
+    assert weights.obtain(url)[1].read_bytes() == BODY
+    assert weights.obtain(url)[1].read_bytes() == BODY
+    assert len(served.requests) == 1
+    acting(caller(fresh=True, since=time.time()))  # another call of the same process
+    weights.obtain(url)
+    assert len(served.requests) == 2
+    acting(caller())
+    weights.obtain(url)
+    assert len(served.requests) == 2
+
+
+def test_a_reload_asks_for_downloads_of_the_codes_own_again(files, acting, tmp_path):
+    url = "https://drive.google.com/uc?id=abc"
+    weights.keep(url, "own.pth", files / "net.pth")
+    assert weights.kept(url, "own.pth") is not None
+    acting(caller(fresh=True, since=time.time()))
+    assert weights.kept(url, "own.pth") is None
+    weights.keep(url, "own.pth", files / "net.pth")
+    assert weights.kept(url, "own.pth") is not None
+    weights.mark_stale("o/r:v1")
+    acting(caller())
+    assert weights.kept(url, "own.pth") is None
+
+
+def test_a_file_url_is_read_again_when_the_file_has_changed(files, monkeypatch, acting):
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,file")
+    source = files / "best.pth"
+    source.write_bytes(b"first")
+    url = source.as_uri()
+    assert weights.obtain(url)[1].read_bytes() == b"first"
+    assert weights.obtain(url)[0].sha256 == hashlib.sha256(b"first").hexdigest()
+    before = source.stat()
+    source.write_bytes(b"other")  # as many bytes
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    with settings.overriding(offline=True):  # a file of this machine needs no network
+        assert weights.obtain(url)[1].read_bytes() == b"other"
+    replacement = files / "new"
+    replacement.write_bytes(b"third")
+    os.utime(replacement, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    os.replace(replacement, source)  # same size and mtime, another inode
+    assert weights.obtain(url)[1].read_bytes() == b"third"
+    blob = weights.obtain(url)[1]
+    assert weights.obtain(url)[1] == blob
+
+
+def test_a_file_url_whose_file_is_gone_is_served_from_the_cache(files, monkeypatch, capsys):
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,file")
+    url = (files / "net.pth").as_uri()
+    weights.obtain(url)
+    (files / "net.pth").unlink()
+    assert weights.obtain(url)[1].read_bytes() == BODY
+    assert "is not there any more; using the copy in the cache" in capsys.readouterr().err
+
+
+def test_a_file_url_in_a_record_of_an_older_hub_is_read_again(files, monkeypatch, hub_root):
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,file")
+    url = (files / "net.pth").as_uri()
+    weights.obtain(url)
+    (file,) = (hub_root / "blobs" / "files").glob("*.json")
+    document = json.loads(file.read_text())
+    del document["source"]
+    file.write_text(json.dumps(document))
+    (files / "net.pth").write_bytes(b"newer")
+    assert weights.obtain(url)[1].read_bytes() == b"newer"
+    document["source"] = ["a", None]
+    file.write_text(json.dumps(document))
+    assert weights.obtain(url)[1].read_bytes() == b"newer"

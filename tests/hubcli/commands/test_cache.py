@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli
+from hubcli import cli, output
 from hubcli.cache import store
 from hubcli.spec import RepoSpec
 from tests.servers import Repository
@@ -73,8 +73,63 @@ def test_ls_sorts_and_filters(cached: Repository) -> None:
 
 def test_ls_for_people(cached: Repository, hub_root: Path) -> None:
     lines = run("cache", "ls").stdout.splitlines()
-    assert lines[-1] == f"14.0 kB in {hub_root}"
+    assert lines[-1].startswith(f"{output.size(on_disk(hub_root))} in {hub_root}: code 1")
+    assert "git databases" in lines[-1] and "unfinished downloads" not in lines[-1]
     assert "used 40 days ago" in lines[2] and lines[2].startswith("o/small:v1")
+
+
+def on_disk(root: Path) -> int:
+    """Return the bytes of all files below `root`."""
+    found = [Path(at, name) for at, folders, names in os.walk(root) for name in (*folders, *names)]
+    return sum(path.lstat().st_size for path in found if path.is_symlink() or path.is_file())
+
+
+def test_ls_measures_the_whole_folder(cached: Repository, hub_root: Path) -> None:
+    (hub_root / "partial").mkdir(exist_ok=True)
+    (hub_root / "partial" / "half").write_bytes(b"x" * 70_000)
+    (hub_root / "blobs").mkdir()
+    (hub_root / "blobs" / "one").write_bytes(b"x" * 90_000)
+    (hub_root / "checkpoints").mkdir()
+    os.link(hub_root / "blobs" / "one", hub_root / "checkpoints" / "other")  # as where there are no symlinks
+    (hub_root / "checkpoints" / "third").symlink_to("other")
+    usage = json.loads(run("--json", "cache", "ls").stdout)["usage"]
+    assert usage["total"] == on_disk(hub_root) - 90_000 == sum(usage.values()) - usage["total"]
+    assert usage["partial"] == 70_000 and usage["weights"] == 90_000 + len("other")
+    assert usage["databases"] > 14_000 and usage["code"] > 14_000
+    line = run("cache", "ls", "--filter", "size>6kB").stdout.splitlines()[-1]
+    assert line.startswith("9.0 kB listed; ") and "unfinished downloads 70.0 kB" in line
+
+
+def test_ls_of_leftovers_alone(hub_root: Path) -> None:
+    (hub_root / "partial").mkdir(parents=True)
+    (hub_root / "partial" / "half").write_bytes(b"x" * 70_000)
+    assert run("cache", "ls").stdout == (
+        f"nothing is cached in {hub_root}\n70.0 kB in {hub_root}: unfinished downloads 70.0 kB\n"
+    )
+    assert run("-q", "cache", "ls").stdout == ""
+
+
+def test_ls_quietly_prints_names_alone(cached: Repository) -> None:
+    assert run("-q", "cache", "ls").stdout == "o/large:main\no/large:v1\no/small:v1\n"
+    assert run("cache", "ls", "-q", "--filter", "used>30d").stdout == "o/small:v1\n"
+    assert json.loads(run("-q", "--json", "cache", "ls").stdout)["repos"][0]["spec"] == "o/large:main"
+    assert run("list", "-q").stdout == "o/large:main\no/large:v1\no/small:v1\n"
+
+
+def test_rm_takes_the_conditions_of_ls(cached: Repository) -> None:
+    for wrong in ("size", "used>1GB", ""):
+        assert run("cache", "rm", "--filter", wrong, "--yes").exit_code == 2
+    assert run("cache", "rm", "--yes").exit_code == 2
+    both = run("cache", "rm", "o/small", "--filter", "used>30d", "--yes")
+    assert both.exit_code == 2 and "not both" in both.stderr
+    assert run("cache", "rm", "--filter", "used>30d").exit_code == 2  # it asks, too
+    assert len(listed()) == 3
+    nothing = json.loads(run("--json", "cache", "rm", "--filter", "size>1TB").stdout)
+    assert (nothing["removed"], nothing["freed"]) == ([], 0)
+    planned = json.loads(run("--json", "cache", "rm", "--filter", "size>1B", "--filter", "used<1d", "--dry-run").stdout)
+    assert planned["removed"] == ["o/large:main", "o/large:v1"] and len(listed()) == 3
+    done = json.loads(run("--json", "cache", "rm", "--filter", "used>30d", "--yes").stdout)
+    assert done["removed"] == ["o/small:v1"] and listed() == ["o/large:main", "o/large:v1"]
 
 
 def test_ls_of_nothing(hub_root: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file
 
+import hubcli
 from hubcli import cli
 from tests.hubcli.models import WEIGHT, Model
 from tests.servers import Served, file_server
@@ -103,6 +107,44 @@ def test_force_reload_fetches_weights_anew(model, files):
     assert files.requests == []
     assert hub(*arguments, "--force-reload").exit_code == 0
     assert len(files.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "command", [("load",), ("run", "--input", "x.npy"), ("check",), ("check", "--no-sandbox"), ("pull",)]
+)
+def test_force_reload_of_a_folder_fetches_weights_anew(model, files, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    numpy.save("x.npy", numpy.ones((1, 2), "float32"))
+    folder, url = str(model.folder), ("-k", f"url={model.url}")
+    named = ("--weights", "net") if command == ("pull",) else ("net",)
+    arguments = (command[0], folder, *named, *url, *command[1:])
+    assert hub(*arguments).exit_code == 0
+    files.reset()
+    assert hub(*arguments).exit_code == 0
+    assert files.requests == []
+    assert hub(*arguments, "--force-reload").exit_code == 0
+    assert len(files.requests) == 1
+    (tmp_path / "files" / model.weights).write_bytes(b"something else")
+    refused = hub(*arguments, "--force-reload")
+    assert refused.exit_code == (1 if command[0] == "check" else 6), refused.output
+
+
+def test_a_reload_by_another_spelling_of_the_spec_fetches_weights_anew(model, files, tmp_path):
+    """A weight that is known to be used by `o/m:v1` is not known to be used by its commit."""
+    command = [sys.executable, "-m", "hubcli", "load", "o/m:v1", "net", "--trust", "once", "-k", f"url={model.url}"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    files.reset()
+    command[4] = f"o/m:{model.repository.git('rev-parse', 'v1')}"
+    subprocess.run([*command, "--force-reload"], check=True, stdout=subprocess.DEVNULL)
+    assert len(files.requests) == 1
+
+
+def test_python_reloads_the_weights_of_a_folder_at_each_call(model, files):
+    for calls in (1, 2):
+        hubcli.load(str(model.folder), "net", model.url, source="local", force_reload=True)
+        assert len(files.requests) == calls
+    hubcli.load(str(model.folder), "net", model.url, source="local")
+    assert len(files.requests) == 2
 
 
 @pytest.mark.parametrize(

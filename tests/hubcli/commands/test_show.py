@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import hubcli
 from hubcli import cli
+from hubcli.errors import NotFoundError
 from tests.servers import Repository
 
 HUBCONF = "dependencies = ['numpy']\nraise SystemExit\ndef net():\n    'A net.'\n"
@@ -27,7 +30,7 @@ def test_document(repo: Repository) -> None:
     result = CliRunner().invoke(cli.hub, ["--json", "show", "o/r:v1"])
     assert result.exit_code == 0, result.output
     made = json.loads(result.stdout)
-    assert made.pop("fetched_at") > 0 and Path(made.pop("path")).is_dir()
+    assert made.pop("checked_at") >= made.pop("fetched_at") > 0 and Path(made.pop("path")).is_dir()
     assert made == {
         "schema_version": 1,
         "spec": "o/r:v1",
@@ -50,3 +53,29 @@ def test_for_people(repo: Repository) -> None:
         assert result.exit_code == 0, result.output
         assert f"trust         {trust}" in result.stdout
         assert "entrypoints   net" in result.stdout
+
+
+def test_the_age_of_a_branch(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    CliRunner().invoke(cli.hub, ["pull", "o/r"])
+    repo.commit({"hubconf.py": HUBCONF + "\n\ndef newer():\n    pass\n"})
+    later = time.time() + 3 * 86400 + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    shown = CliRunner().invoke(cli.hub, ["show", "o/r"]).stdout
+    assert [line.split()[0] for line in shown.splitlines() if "(3 days ago)" in line] == ["fetched_at", "checked_at"]
+    listed = CliRunner().invoke(cli.hub, ["list", "o/r"])
+    assert listed.stderr.startswith("cached: branch main at ")
+    assert "checked 3 days ago; --force-reload fetches anew" in listed.stderr
+    assert CliRunner().invoke(cli.hub, ["list", "o/r:v1"]).stderr == ""
+    advice = "this copy of branch main was checked 3 days ago, `hub pull o/r --force-reload` fetches it anew"
+    for command in (["load", "o/r", "newer", "--trust", "once"], ["help", "o/r", "newer"], ["check", "o/r", "newer", "--trust", "once"],
+                    ["run", "o/r", "newer", "--input", "x.npy"], ["pull", "o/r", "--weights", "newer"]):  # fmt: skip
+        result = CliRunner().invoke(cli.hub, command)
+        assert (result.exit_code, advice in result.stderr) == (3, True), result.stderr
+    tag = CliRunner().invoke(cli.hub, ["help", "o/r:v1", "newer"])
+    assert tag.exit_code == 3 and "--force-reload" not in tag.stderr
+    for call in (hubcli.load, hubcli.help):
+        with pytest.raises(NotFoundError) as caught:
+            call("o/r", "newer", trust_repo=True)
+        assert advice in caught.value.hint
+    fresh = CliRunner().invoke(cli.hub, ["load", "o/r", "none", "--force-reload", "--trust", "once"])
+    assert fresh.exit_code == 3 and "this copy" not in fresh.stderr  # it is what the branch is now
