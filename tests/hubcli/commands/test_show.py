@@ -67,8 +67,14 @@ def test_the_age_of_a_branch(repo: Repository, monkeypatch: pytest.MonkeyPatch) 
     assert "checked 3 days ago; --force-reload fetches anew" in listed.stderr
     assert CliRunner().invoke(cli.hub, ["list", "o/r:v1"]).stderr == ""
     advice = "this copy of branch main was checked 3 days ago, `hub pull o/r --force-reload` fetches it anew"
-    for command in (["load", "o/r", "newer", "--trust", "once"], ["help", "o/r", "newer"], ["check", "o/r", "newer", "--trust", "once"],
-                    ["run", "o/r", "newer", "--input", "x.npy"], ["pull", "o/r", "--weights", "newer"]):  # fmt: skip
+    commands: list[list[str]] = [
+        ["load", "o/r", "newer", "--trust", "once"],
+        ["help", "o/r", "newer"],
+        ["check", "o/r", "newer", "--trust", "once"],
+        ["profile", "o/r", "newer", "--input-shape", "1", "--trust", "once"],
+        ["pull", "o/r", "--weights", "newer"],
+    ]
+    for command in commands:
         result = CliRunner().invoke(cli.hub, command)
         assert (result.exit_code, advice in result.stderr) == (3, True), result.stderr
     tag = CliRunner().invoke(cli.hub, ["help", "o/r:v1", "newer"])
