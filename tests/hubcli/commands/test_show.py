@@ -56,8 +56,9 @@ def test_for_people(repo: Repository) -> None:
 
 
 def test_the_age_of_a_branch(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.commit({"hubconf.py": "def net():\n    pass\n"})
     CliRunner().invoke(cli.hub, ["pull", "o/r"])
-    repo.commit({"hubconf.py": HUBCONF + "\n\ndef newer():\n    pass\n"})
+    repo.commit({"hubconf.py": "def net():\n    pass\n" + "\n\ndef newer():\n    pass\n"})
     later = time.time() + 3 * 86400 + 60
     monkeypatch.setattr(time, "time", lambda: later)
     shown = CliRunner().invoke(cli.hub, ["show", "o/r"]).stdout
