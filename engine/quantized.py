@@ -17,7 +17,7 @@ from engine._checks import wrap_dim
 from engine._tensor_str import _with_suffixes, contents
 from engine.backends.onednn import arrays, is_available
 from engine.device import CPU, device
-from engine.dispatch.overriding import disabled
+from engine.dispatch.overriding import always, made
 from engine.tensor import Size, Tensor, wrap
 
 __all__ = [
@@ -53,12 +53,17 @@ class QuantizedTensor(Tensor):
 
     is_quantized = True
     layout = layouts.strided
-    __torch_function__ = disabled
     _requires_grad = False
     _q: np.ndarray
     _scale: Any
     _zero: Any
     _axis: int | None
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from engine import quantized_calls  # the functions know this class
+
+        return quantized_calls.call(func, types, args, kwargs or {})
 
     @property
     def _array(self) -> Any:  # type: ignore[override]
@@ -131,7 +136,7 @@ class QuantizedTensor(Tensor):
         """(q - zero_point) * scale in float32 (*)."""
         scale, zero = self._around(self._scale), self._around(self._zero)
         values = self._q.astype(np.float32) - np.asarray(zero, np.float32)
-        return wrap(values * np.asarray(scale, np.float32))
+        return wrap(np.asarray(values * np.asarray(scale, np.float32)))
 
     def _around(self, parameter: Any) -> Any:
         if self._axis is None:
@@ -270,7 +275,17 @@ def from_integers(integers: np.ndarray, scale: Any, zero_point: Any, axis: int |
     if axis is not None:
         scale, zero_point = np.asarray(scale, np.float64), np.asarray(zero_point, np.int64)
     result.__dict__.update(_q=integers, _scale=scale, _zero=zero_point, _axis=axis, _vc=[0])
+    made(QuantizedTensor)
     return result
+
+
+def _handled() -> set[str]:
+    from engine import quantized_calls
+
+    return quantized_calls.names()
+
+
+always[QuantizedTensor] = _handled
 
 
 def _quantized(name: str, values: np.ndarray, scale: Any, zero: Any, kind: Any) -> np.ndarray:
@@ -383,14 +398,14 @@ def linear_dynamic(input: Tensor, weight: QuantizedTensor, bias: Tensor | None, 
     low, high = (float(rows.min()), float(rows.max())) if rows.size else (0.0, 0.0)
     scale, zero = choose_qparams(low, high, 0, 255, reduce_range)
     inputs = _quantized("linear_dynamic", rows, scale, zero, dtypes.quint8)
-    products = _integer_products(inputs, zero, weight, reduce_range)
+    products = integer_products(inputs, zero, weight, reduce_range)
     result = products.astype(np.float32) * (np.float32(scale) * np.asarray(weight._scale, np.float32))
     if bias is not None:
         result += _host(bias)
     return wrap(result.reshape(*values.shape[:-1], result.shape[-1]))
 
 
-def _integer_products(inputs: np.ndarray, zero: int, weight: QuantizedTensor, safe: bool) -> np.ndarray:
+def integer_products(inputs: np.ndarray, zero: int, weight: QuantizedTensor, safe: bool) -> np.ndarray:
     """(inputs - zero) @ (weight - its zero points).T, exactly.  safe: inputs have 7 bits."""
     q, offset = np.ascontiguousarray(weight._q), np.asarray(weight._zero)
     found = arrays.gemm_u8s8(inputs, q, zero) if safe and inputs.size and is_available() else None

@@ -190,8 +190,8 @@ def test_stubs_and_assert_close() -> None:
     assert engine.quantization.QuantWrapper(engine.nn.Identity())(x) is x
     functional = importlib.import_module("engine.nn.quantized").FloatFunctional()
     assert functional.add_relu(x, -3 * x).sum() == 0 and functional.cat([x, x], 1).shape == (2, 4)
-    with pytest.raises(NotImplementedError, match="fuse_modules is not supported"):
-        engine.quantization.fuse_modules(None, [])
+    with pytest.raises(NotImplementedError, match="prepare_qat is not supported"):
+        engine.quantization.prepare_qat(None)
     engine.testing.assert_close({"a": [x]}, {"a": [x + 1e-7]})
     for other, message in ((x + 1, "not close"), (x.double(), "'dtype'"), (x[0], "'shape'")):
         with pytest.raises(AssertionError, match=message):

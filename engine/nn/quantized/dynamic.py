@@ -22,7 +22,7 @@ from engine.tensor import Tensor
 __all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "Linear", "LinearPackedParams", "PackedParameter", "RNNCell"]
 
 
-def _quantized(weight: Tensor, observer: Any, dtype: Any) -> Tensor:
+def quantized_weight(weight: Tensor, observer: Any, dtype: Any) -> Tensor:
     """The weight as its observer's range asks for; for float16 rounded to that."""
     weight = weight.detach().float()
     if dtype is dtypes.float16:
@@ -144,7 +144,7 @@ class Linear(Module):
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:
         """That of a float Linear, by the observer of its `qconfig`."""
         dtype = getattr(mod, "_quantized_dtype", dtypes.qint8)
-        weight = _quantized(mod.weight, _observer(mod, dtype), dtype)
+        weight = quantized_weight(mod.weight, _observer(mod, dtype), dtype)
         made = cls(mod.in_features, mod.out_features, mod.bias is not None, dtype)
         made.set_weight_bias(weight, mod.bias)
         return made
@@ -225,7 +225,7 @@ def _rnn_step(nonlinearity: str) -> Step:
 
 
 def _pack(mod: Any, suffix: str, observer: Any, dtype: Any) -> tuple[Tensor, ...]:
-    weights = [_quantized(getattr(mod, f"weight_{p}{suffix}"), observer(), dtype) for p in ("ih", "hh")]
+    weights = [quantized_weight(getattr(mod, f"weight_{p}{suffix}"), observer(), dtype) for p in ("ih", "hh")]
     biases = [getattr(mod, f"bias_{p}{suffix}", None) for p in ("ih", "hh")]
     return (*weights, *(None if b is None else b.detach() for b in biases))  # type: ignore[return-value]
 

@@ -127,7 +127,7 @@ def test_what_is_chosen_and_how_it_prints() -> None:
 
 
 @pytest.mark.parametrize(("n", "k", "m"), [(1, 3, 2), (33, 70, 17), (64, 1500, 40)])
-def test_sums_of_integer_products_are_exact_with_and_without_onednn(
+def test_sums_ofinteger_products_are_exact_with_and_without_onednn(
     n: int, k: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine import quantized
@@ -136,6 +136,6 @@ def test_sums_of_integer_products_are_exact_with_and_without_onednn(
     inputs = rng.integers(0, 128, (n, k)).astype(np.uint8)
     weight = quantized.from_integers(rng.integers(-128, 128, (m, k)).astype(np.int8), 0.1, 3)
     expected = (inputs.astype(np.int64) - 9) @ (weight._q.astype(np.int64) - 3).T
-    assert np.array_equal(quantized._integer_products(inputs, 9, weight, True), expected)
+    assert np.array_equal(quantized.integer_products(inputs, 9, weight, True), expected)
     monkeypatch.setattr(quantized, "is_available", lambda: False)
-    assert np.array_equal(quantized._integer_products(inputs, 9, weight, True), expected)
+    assert np.array_equal(quantized.integer_products(inputs, 9, weight, True), expected)

@@ -1,4 +1,7 @@
-"""torch.ao.quantization: `quantize_dynamic` and its observers; what quantizes results beforehand raises."""
+"""torch.ao.quantization: `quantize_dynamic`, and `prepare` and `convert` of static quantization after training.
+
+Quantization in training (`prepare_qat`) and by graphs (`quantize_fx`) raise NotImplementedError.
+"""
 
 from __future__ import annotations
 
@@ -8,65 +11,62 @@ from typing import Any
 from engine import dtypes, nn
 from engine.nn.modules.module import Module
 from engine.nn.quantized.observers import (
+    FixedQParamsObserver,
+    HistogramObserver,
     MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    NoopObserver,
     ObserverBase,
     PerChannelMinMaxObserver,
     PlaceholderObserver,
     QConfig,
+    default_debug_observer,
     default_dynamic_qconfig,
     default_dynamic_quant_observer,
+    default_histogram_observer,
     default_observer,
+    default_per_channel_qconfig,
     default_per_channel_weight_observer,
+    default_qconfig,
     default_weight_observer,
     float16_dynamic_qconfig,
+    get_default_qconfig,
     per_channel_dynamic_qconfig,
 )
-from engine.tensor import Tensor
+from engine.nn.quantized.preparing import (
+    DeQuantStub,
+    QuantStub,
+    QuantWrapper,
+    add_quant_dequant,
+    convert,
+    fuse_modules,
+    get_default_static_quant_module_mappings,
+    prepare,
+    propagate_qconfig_,
+    quantize,
+    swap_module,
+)
 from engine.torch_names import refused
 
 __all__ = [
-    "DeQuantStub", "FakeQuantizeBase", "MinMaxObserver", "ObserverBase", "PerChannelMinMaxObserver",
-    "PlaceholderObserver", "QConfig", "QuantStub", "QuantWrapper", "convert", "default_dynamic_qconfig",
-    "default_dynamic_quant_observer", "default_observer", "default_per_channel_weight_observer",
-    "default_weight_observer", "float16_dynamic_qconfig", "fuse_modules", "fuse_modules_qat", "get_default_qat_qconfig",
-    "get_default_qconfig", "per_channel_dynamic_qconfig", "prepare", "prepare_qat", "quantize_dynamic",
+    "DeQuantStub", "FakeQuantizeBase", "FixedQParamsObserver", "HistogramObserver", "MinMaxObserver",
+    "MovingAverageMinMaxObserver", "MovingAveragePerChannelMinMaxObserver", "NoopObserver", "ObserverBase",
+    "PerChannelMinMaxObserver", "PlaceholderObserver", "QConfig", "QuantStub", "QuantWrapper", "add_quant_dequant",
+    "convert", "default_debug_observer", "default_dynamic_qconfig", "default_dynamic_quant_observer",
+    "default_histogram_observer", "default_observer", "default_per_channel_qconfig",
+    "default_per_channel_weight_observer", "default_qconfig", "default_weight_observer", "float16_dynamic_qconfig",
+    "fuse_modules", "fuse_modules_qat", "get_default_qat_qconfig", "get_default_qconfig",
+    "get_default_static_quant_module_mappings", "per_channel_dynamic_qconfig", "prepare", "prepare_qat",
+    "propagate_qconfig_", "quantize", "quantize_dynamic", "swap_module",
 ]  # fmt: skip
 
 
-class QuantStub(Module):
-    """The identity: (*a) -> (*a)."""
-
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`x`."""
-        return x
-
-
-class DeQuantStub(QuantStub):
-    """The identity: (*a) -> (*a)."""
-
-
-class QuantWrapper(Module):
-    """The module between two identities."""
-
-    def __init__(self, module: Module) -> None:
-        super().__init__()
-        self.quant, self.dequant, self.module = QuantStub(), DeQuantStub(), module
-
-    def forward(self, X: Tensor) -> Tensor:
-        """`module(X)`."""
-        return self.dequant(self.module(self.quant(X)))
+_WHY = "dynamic and static quantization after training are, `quantize_dynamic`, `prepare` and `convert`"
 
 
 class FakeQuantizeBase(Module):
     """What rounds values as quantization would; nothing here does."""
-
-
-_WHY = "only dynamic quantization is, `quantize_dynamic`"
 
 
 def _refuse(name: str) -> Any:
@@ -78,22 +78,15 @@ def _refuse(name: str) -> Any:
     return function
 
 
-convert, prepare, prepare_qat = map(_refuse, ["convert", "prepare", "prepare_qat"])
-fuse_modules, fuse_modules_qat = map(_refuse, ["fuse_modules", "fuse_modules_qat"])
-get_default_qconfig, get_default_qat_qconfig = map(_refuse, ["get_default_qconfig", "get_default_qat_qconfig"])
-quantize = _refuse("quantize")
-default_qconfig = None
+prepare_qat, fuse_modules_qat = _refuse("prepare_qat"), _refuse("fuse_modules_qat")
+get_default_qat_qconfig = _refuse("get_default_qat_qconfig")
 
 
-# modules that quantize; each raises NotImplementedError when it is made
-_CLASSES = """
-FakeQuantizeBase FakeQuantize HistogramObserver MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver
-NoopObserver
-"""
-globals().update({name: refused.kind("ao.quantization", name, _WHY, Module) for name in _CLASSES.split()})
+# modules that quantize during training; each raises NotImplementedError when it is made
+globals().update({"FakeQuantize": refused.kind("ao.quantization", "FakeQuantize", _WHY, Module)})
 _MORE = """
 QConfigMapping QuantType get_default_qconfig_mapping get_default_qat_qconfig_mapping get_observer_state_dict
-propagate_qconfig_ quantize_qat swap_module disable_observer enable_observer disable_fake_quant enable_fake_quant
+quantize_qat disable_observer enable_observer disable_fake_quant enable_fake_quant
 """
 globals().update(refused.names("ao.quantization", _MORE, _WHY))
 
