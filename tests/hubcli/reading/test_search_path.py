@@ -60,7 +60,7 @@ def folders(root: Path, files: dict[str, str]) -> list[str]:
         "for at, inner, files in os.walk(here):\n    sys.path.append(at)",
         "[sys.path.append(os.path.join(here, x)) for x in ('other', 'src/code')]",
         "list(map(sys.path.append, [here + '/src/code']))",
-        "def add(path):\n    if path not in sys.path:\n        sys.path.insert(0, path)\nadd(osp.join(here, 'src/code'))",
+        "def add(path):\n    if path not in sys.path:\n        sys.path.insert(0, path)\nadd(join(here, 'src/code'))",
         "def add(*parts):\n    sys.path.insert(0, osp.join(here, *parts))\nadd('src', 'code')",
         "def add(*paths):\n    for one in paths:\n        sys.path.append(one)\nadd(here, here + '/src/code')",
         "def place(name='src'):\n    return os.path.join(here, name, 'code')\nsys.path.append(place())",
@@ -85,7 +85,8 @@ def test_ways_to_put_a_folder_on_the_search_path(tmp_path: Path, code: str) -> N
     files = {
         "hubconf.py": f"dependencies = ['torch', 'ownpart']\n{HEAD}{code}\nfrom ownpart import net\n",
         "src/code/ownpart/__init__.py": "import beyond\ndef net():\n    '''Inside.'''\n",
-        "paths.py": "import os, sys\nROOT = os.path.dirname(__file__)\nsys.path.append(os.path.join(ROOT, 'src/code'))\n",
+        "paths.py": "import os, sys\nROOT = os.path.dirname(__file__)\n"
+        "sys.path.append(os.path.join(ROOT, 'src/code'))\n",
         "other/__init__.py": "",
         "other/where.py": "import os, sys\nfrom pathlib import Path\nHERE = Path(__file__).parent\n"
         "def add_path(name):\n    sys.path.append(os.path.join(os.path.dirname(__file__), '..', 'src', name))\n",
