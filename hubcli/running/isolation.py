@@ -37,6 +37,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -62,6 +63,7 @@ from hubcli.reading import dependencies, packages, project
 from hubcli.running import children, path_entry
 
 PREFIX = "_hub_"
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages([/\\]|\Z)")  # where a virtual environment has its packages
 _BY_PACKAGE = {  # functions for the data of a package that is named
     "importlib.resources": ("contents", "files", "is_resource", "open_binary", "open_text", "path", "read_binary",
                             "read_text"),
@@ -120,13 +122,15 @@ class Namespace:
         return False
 
     def contains(self, path: object) -> bool:
-        """Whether a path, as repository code may spell it, lies in the checkout."""
+        """Whether a path, as repository code may spell it, lies in the checkout, and in no environment inside it."""
         if not isinstance(path, str) or not path:
             return False
         whole = os.path.abspath(path)
         roots = {str(self.root), os.path.realpath(self.root)}
         return any(
-            one == root or one.startswith(root + os.sep) for root in roots for one in (whole, os.path.realpath(whole))
+            one == root or (one.startswith(root + os.sep) and not _INSTALLED.search(one, len(root)))
+            for root in roots
+            for one in (whole, os.path.realpath(whole))
         )
 
     def find(self, fullname: str, path: Sequence[str]) -> ModuleSpec | None:

@@ -113,3 +113,14 @@ def test_a_child_process_gets_the_path_without_it(repository, monkeypatch) -> No
     monkeypatch.setattr(sys, "path", [str(namespace.root), *sys.path])
     path_entry.drop((str(namespace.root), "/not/there"))
     assert str(namespace.root) not in sys.path
+
+
+def test_packages_of_an_environment_inside_the_checkout_are_not_its_own(repository, monkeypatch) -> None:
+    namespace = repository("nine", hubconf="import installed_inside\nNAME = installed_inside.__name__\n")
+    site = namespace.root / ".venv" / "lib" / "python3" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "installed_inside.py").write_text("")
+    monkeypatch.syspath_prepend(str(site))
+    with namespace.active():
+        assert namespace.load("hubconf").NAME == "installed_inside"
+    assert sys.modules.pop("installed_inside")
