@@ -8,6 +8,7 @@ repository that such a function imports on some condition are read too: factorie
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from hubcli.reading.values import Module, ModuleRef
 # What a function imports in order to write a model down for somebody else.
 _OTHER_FRAMEWORKS = {"coremltools", "jax", "keras", "mxnet", "onnx", "openvino", "paddle", "tensorflow", "tensorrt"}
 _MOST_ROUNDS = 4  # of reading, each with the folders that the last one has found
+# Names that say whether something is there.
+_PRESENCE = re.compile(r"available|installed|find_spec|device_count|^_?(has|have)_|(^|_)(cuda|gpu)(_|$)", re.IGNORECASE)
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -133,11 +136,10 @@ class _Walk:
             runs = definition.body if isinstance(definition, ast.FunctionDef) else _initializer(definition)
             for node in _imports(runs, False):
                 self.follow(module, node, foreign=True)
-            for one in ast.walk(definition):
-                if isinstance(one, ast.Import | ast.ImportFrom):
-                    before = set(self.seen)
-                    self.follow(module, one, foreign=False)
-                    self.late |= self.seen - before
+            for one in _unguarded([definition]):
+                before = set(self.seen)
+                self.follow(module, one, foreign=False)
+                self.late |= self.seen - before
 
     def note(self, module: Module, node: ast.AST) -> None:
         """The names that code uses: its own, those it imports, and attributes of modules."""
@@ -213,6 +215,8 @@ def _files(root: Path, target: Path) -> Iterator[Path]:
 def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | ast.ImportFrom]:
     """The import statements that run, and that nothing would catch; `inside`: those of functions too."""
     for node in body:
+        if _returns_without(node):
+            return
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
         elif isinstance(node, ast.ClassDef) or (isinstance(node, ast.With) and not _suppresses(node)):
@@ -223,6 +227,59 @@ def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | as
             yield from _imports([*node.body, *node.finalbody], inside)
         elif isinstance(node, ast.If) and isinstance(node.test, ast.Constant) and not never_runs(node.test):
             yield from _imports(node.body, inside)
+
+
+def _unguarded(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The import statements in a body and the functions in it, but those that are optional.
+
+    Optional is what catches its own failure, and what runs only where something is there: a GPU, a package.
+    """
+    for node in body:
+        if _returns_without(node):
+            return
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.Try | ast.TryStar):
+            if not any(_catches(handler) for handler in node.handlers):
+                yield from _unguarded([*node.body, *node.orelse])
+            for handler in node.handlers:
+                yield from _unguarded(handler.body)
+            yield from _unguarded(node.finalbody)
+        elif isinstance(node, ast.With) and _suppresses(node):
+            continue
+        elif isinstance(node, ast.If):
+            if not (never_runs(node.test) or _asks_what_is_there(node.test)):
+                yield from _unguarded(node.body)
+            if not (isinstance(node.test, ast.UnaryOp) and _asks_what_is_there(node.test.operand)):
+                yield from _unguarded(node.orelse)
+        else:
+            for name in ("body", "orelse"):
+                inner = getattr(node, name, None)
+                yield from _unguarded(inner) if isinstance(inner, list) else ()
+            if isinstance(node, ast.Match):
+                for case in node.cases:
+                    yield from _unguarded(case.body)
+
+
+def _asks_what_is_there(test: ast.expr) -> bool:
+    """`torch.cuda.is_available()`, `HAS_APEX`, `find_spec("x") is not None`; not its negation."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return False
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.Eq):
+        return False  # `find_spec("x") is None`
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        return all(_asks_what_is_there(one) for one in test.values)
+    if isinstance(test, ast.BoolOp):
+        return any(_asks_what_is_there(one) for one in test.values)
+    names = (last_name(one) for one in ast.walk(test) if isinstance(one, ast.Name | ast.Attribute))
+    return any(_PRESENCE.search(name) for name in names)
+
+
+def _returns_without(node: ast.stmt) -> bool:
+    """`if not torch.cuda.is_available(): return ...`: what follows is optional."""
+    if not (isinstance(node, ast.If) and isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)):
+        return False
+    return _asks_what_is_there(node.test.operand) and isinstance(node.body[-1], ast.Return)
 
 
 def _initializer(node: ast.stmt) -> list[ast.stmt]:
