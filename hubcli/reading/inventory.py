@@ -94,7 +94,7 @@ class Inventory:
             if not (build or source or file.suffix == ".py") or read >= MAX_READ:
                 continue
             data = _read(file)
-            if file.suffix == ".py" and not _COMPILING.search(data):
+            if file.suffix == ".py" and not build and not _COMPILING.search(data):
                 continue
             read += 1
             names = _built_by_python(data) if file.suffix == ".py" else _built_by_text(file, data)
