@@ -10,62 +10,21 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubcli.errors import DependencyError
-from hubcli.reading import packages, project
+from hubcli.reading import import_names, origins, packages, project
+from hubcli.reading.origins import Repository
 
 if TYPE_CHECKING:
     from hubcli.reading.imports import Imported
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]=?[A-Za-z0-9.*+!,<>=~-]+)?\Z")
-
-# Import names that differ from the name to install by.
-_INSTALL_NAMES = {
-    "Crypto": "pycryptodome",
-    "OpenGL": "PyOpenGL",
-    "PIL": "Pillow",
-    "attr": "attrs",
-    "box": "python-box",
-    "bs4": "beautifulsoup4",
-    "cpuinfo": "py-cpuinfo",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "docx": "python-docx",
-    "dotenv": "python-dotenv",
-    "faiss": "faiss-cpu",
-    "fitz": "PyMuPDF",
-    "git": "GitPython",
-    "google.protobuf": "protobuf",
-    "huggingface_hub": "huggingface-hub",
-    "hydra": "hydra-core",
-    "jwt": "PyJWT",
-    "kornia_rs": "kornia-rs",
-    "mpl_toolkits": "matplotlib",
-    "pydantic_settings": "pydantic-settings",
-    "pywt": "PyWavelets",
-    "ruamel.yaml": "ruamel.yaml",
-    "serial": "pyserial",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "typing_extensions": "typing-extensions",
-    "yaml": "PyYAML",
-}
-
-# Distributions that have a module in common with one above.
-_TWINS = {
-    "faiss-gpu": "faiss",
-    "opencv-contrib-python": "cv2",
-    "opencv-contrib-python-headless": "cv2",
-    "opencv-python": "cv2",
-    "pillow-simd": "PIL",
-}
-_IMPORT_NAMES = {packages.canonical(name): module for module, name in _INSTALL_NAMES.items()} | _TWINS
 
 
 @dataclass(frozen=True)
@@ -146,11 +105,16 @@ def check(
     Of `imports`, what the code imports without declaring it, only the missing ones are reported; and so is what an
     installed package needs and lacks, because it was installed without its requirements.
     """
-    found = [_check_one(name, root, framework) for name in names]
+    repository = Repository(root) if root is not None else None
+    found = [_check_one(name, root, framework, repository) for name in names]
     covered = {_top(name) for name in names}
+    places = {one.name.partition(".")[0]: one.place for one in reversed(imports)}
     for one in imports:
-        if one.name.partition(".")[0] not in covered:
-            made = _check_one(_import_name(one.name), root, framework)
+        left_out = repository.submodule(one.name) if repository is not None and one.left_out else None
+        if left_out is not None:
+            found.append(Dependency(one.name, False, None, False, f"imported by {one.place}, in a submodule left out"))
+        elif one.name.partition(".")[0] not in covered:
+            made = _check_one(import_names.whole(one.name), root, framework, repository)
             note = f"imported by {one.place}, but not declared"
             found.append(replace(made, declared=False, note=note))
     kept = [one for one in found if one.declared or not one.satisfied]
@@ -158,7 +122,7 @@ def check(
         installed = [one.name for one in found if one.satisfied and _foreign(one.provided_by)]
         kept += _lacking(installed, {packages.canonical(one.name) for one in kept})
     missing = [one for one in kept if not one.satisfied]
-    plan = _plan([one.name for one in missing], framework, project.read(root).extensions if root is not None else ())
+    plan = _plan([one.name for one in missing], framework, repository, places)
     reasons = dict(plan.refused)
     noted = tuple(replace(one, note=one.note or reasons.get(one.name)) for one in kept)
     return Report(noted, plan, tuple(_unknown_versions(names, found, framework)))
@@ -171,13 +135,8 @@ def _foreign(provider: str | None) -> bool:
 def _top(text: str) -> str:
     """The import name that a declared dependency stands for, as well as that can be told."""
     name = re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0]
-    known = _IMPORT_NAMES.get(packages.canonical(name)) or getattr(packages.find(name), "module", None)
+    known = import_names.modules().get(packages.canonical(name)) or getattr(packages.find(name), "module", None)
     return (known or name.replace("-", "_")).partition(".")[0]
-
-
-def _import_name(name: str) -> str:
-    """As much of a dotted name as it takes to know the distribution."""
-    return next((known for known in _INSTALL_NAMES if f"{name}.".startswith(f"{known}.")), name.partition(".")[0])
 
 
 def _lacking(installed: Sequence[str], known: set[str]) -> Iterator[Dependency]:
@@ -197,7 +156,7 @@ def _has(distribution: str, module: str | None = None) -> bool:
     """Whether a distribution, or another one with the same module, is installed."""
     from importlib import metadata
 
-    module = module or _IMPORT_NAMES.get(packages.canonical(distribution))
+    module = module or import_names.modules().get(packages.canonical(distribution))
     if module is not None and find(module, None) is not None:
         return True
     try:
@@ -223,7 +182,7 @@ def _unknown_versions(names: Sequence[str], found: Sequence[Dependency], framewo
             )
 
 
-def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
+def _check_one(text: str, root: Path | None, framework: str, repository: Repository | None) -> Dependency:
     from packaging.requirements import InvalidRequirement, Requirement
 
     name, specifier = text.strip(), ""
@@ -240,12 +199,14 @@ def _check_one(text: str, root: Path | None, framework: str) -> Dependency:
     where = find(name, root)
     if where is None and root is not None and _is_itself(name, root):
         where = "repository"
+    if where is None and repository is not None and _DOTTED.match(name) and repository.has(name.split(".")):
+        where = "repository"
     release = distribution(name)
-    module = _IMPORT_NAMES.get(packages.canonical(name))
+    module = import_names.modules().get(packages.canonical(name))
     if where is None and release is None and module is not None and find(module, None) is not None:
         release = distribution(module)  # `opencv-python`, where `opencv-python-headless` is there
     # `scikit-learn` is no import name: there the distribution decides.
-    if where is None and (release is None or name in _INSTALL_NAMES or "." in name):
+    if where is None and (release is None or name in import_names.table().distributions or "." in name):
         return Dependency(text, False, None)
     if specifier and where != "repository":
         from packaging.specifiers import SpecifierSet
@@ -322,7 +283,7 @@ def distribution(name: str) -> tuple[str, str] | None:
     """Name and version of the installed distribution that is called so or provides the module."""
     from importlib import metadata
 
-    candidates = [_INSTALL_NAMES.get(name, ""), name, name.partition(".")[0]]
+    candidates = [import_names.distribution(name) or "", name, name.partition(".")[0]]
     if name.partition(".")[0] in sys.modules or _top_spec(name.partition(".")[0]) is not None:
         candidates += metadata.packages_distributions().get(name.partition(".")[0], [])
     for candidate in candidates:
@@ -335,35 +296,50 @@ def distribution(name: str) -> tuple[str, str] | None:
     return None
 
 
-def _plan(missing: Sequence[str], framework: str, compiled: Sequence[str] = ()) -> Plan:
-    """What to install for the missing names, each judged by itself; `compiled` are those that the repository builds."""
+def _plan(missing: Sequence[str], framework: str, repository: Repository | None, places: Mapping[str, str]) -> Plan:
+    """What to install for the missing names, each judged by itself; `places` say where names are imported."""
     whole: dict[str, str] = {}
     bare: dict[str, str] = {}
     refused: list[tuple[str, str]] = []
     for text in missing:
         name = re.split(r"[^\w.-]", text, maxsplit=1)[0]
-        package = packages.find(name) if framework == "engine" else None
-        install = _INSTALL_NAMES.get(text) or _INSTALL_NAMES.get(name) or text
-        if not _SAFE.match(install):  # what a stranger wrote does not reach a shell
-            refused.append((text, f"{text!r} is not a name that can be installed; ask the repository what it means"))
-        elif name in compiled:  # on an index, if at all, it would be a stranger's
-            what = f"{name} is compiled by the repository's own setup.py"
-            refused.append((text, f"{what}, which needs torch itself: install both and use --framework torch"))
-        elif package is None:
-            whole.setdefault(packages.canonical(install), install)
+        wanted = text[len(name) :].strip()
+        package = packages.find(name)
+        install = _distribution(name, repository) + wanted
+        own = repository.own(name) if repository is not None and name else None
+        if not _SAFE.match(text) and not _SAFE.match(install):  # what a stranger wrote does not reach a shell
+            refused.append(
+                (text, own or f"{text!r} is not a name that can be installed; ask the repository what it means")
+            )
+        elif package is not None and own is None and framework != "engine":
+            whole.setdefault(packages.canonical(package.distribution), package.distribution + wanted)
+        elif package is None or own is not None:
+            reason = origins.refusal(name, places.get(name.partition(".")[0]), repository)
+            if reason is not None:
+                refused.append((text, reason))
+            else:
+                whole.setdefault(packages.canonical(install), install)
         elif package.reason is not None:
             needs = f"{package.distribution} needs torch itself ({package.reason})"
             refused.append((text, f"{needs}: install both and use --framework torch"))
         else:
             for one in packages.closure([package]):
-                wanted = text[len(name) :].strip() if one is package else ""
                 if one is package or not _has(one.distribution, one.module):
                     into = bare if one.torch else whole
-                    into.setdefault(packages.canonical(one.distribution), one.requirement(wanted))
+                    requirement = one.requirement(wanted if one is package else "")
+                    into.setdefault(packages.canonical(one.distribution), requirement)
                 for need in one.needs if one.torch else ():
                     if not _has(need):
                         whole.setdefault(packages.canonical(need), need)
     return Plan(tuple(whole.values()), tuple(bare.values()), tuple(refused))
+
+
+def _distribution(name: str, repository: Repository | None) -> str:
+    """The name to install a module by, as far as it is known; else its own."""
+    found = import_names.distribution(name)
+    if found is None and repository is not None and not import_names.known(name):
+        found = repository.distribution(name)
+    return found or name
 
 
 def torch_installed() -> bool:

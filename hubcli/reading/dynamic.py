@@ -20,6 +20,15 @@ def fills_namespace(tree: ast.Module, handled: Set[int] = frozenset(), own: Set[
     )
 
 
+def never_runs(test: ast.expr) -> bool:
+    """`if TYPE_CHECKING:`, `if __name__ == "__main__":` and `if False:`."""
+    if isinstance(test, ast.Constant):
+        return not test.value
+    if isinstance(test, ast.Compare):
+        return isinstance(test.left, ast.Name) and test.left.id == "__name__"
+    return (test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")) == "TYPE_CHECKING"
+
+
 def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
     pending: list[ast.AST] = list(tree.body)
     while pending:

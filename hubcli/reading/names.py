@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import stat
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from hubcli.errors import RepositoryCodeError
 from hubcli.reading import project
 from hubcli.reading.calls import Calls, last_name, unclear
-from hubcli.reading.dynamic import fills_namespace, is_namespace
+from hubcli.reading.dynamic import fills_namespace, is_namespace, never_runs
 from hubcli.reading.interpret import Interpreter, Unclear
 from hubcli.reading.loops import Loops
+from hubcli.reading.search_path import SearchPath, mentioned
 from hubcli.reading.values import Class, Data, External, Function, Imported, Maybe, Module, ModuleRef, Unknown, Value
 
 # Ceilings far above what real repositories need; a hostile one meets them within seconds.
@@ -35,10 +37,13 @@ _CHANGING = {"add", "append", "clear", "extend", "insert", "pop", "remove", "set
 class Reader:
     """Follows names through the files of one repository."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, folders: Sequence[Path] = ()) -> None:
+        """`folders` are known to be on `sys.path`, too."""
         self.root = root
-        self.search = [root, *project.read(root).sources]
+        self.search = list(dict.fromkeys([root, *project.read(root).sources, *folders]))
+        self.search_path = SearchPath(self)
         self.modules: dict[Path, Module] = {}
+        self._unread: list[Path] = []  # modules that others import, and nothing has asked for
         self.bytes = 0
         self.steps = 0
         self._methods: dict[int, dict[str, ast.FunctionDef | ast.AsyncFunctionDef]] = {}
@@ -59,14 +64,18 @@ class Reader:
         """The module in `file`, scanned (or being scanned, as Python sees a cycle)."""
         module = self.modules.get(file)
         if module is None:
-            module = Module(file, self._parse(file))
+            tree, source = self._parse(file)
+            module = Module(file, tree)
             self.modules[file] = module
+            self.search_path.read(module, source)
             self._scan(module, module.tree.body, conditional=False)
+            if self.search_path.retry():  # what its functions or other modules say of a folder
+                self._scan(module, module.tree.body, conditional=False)
             if fills_namespace(module.tree, module.handled, module.own):
                 module.dynamic = True
         return module
 
-    def _parse(self, file: Path) -> ast.Module:
+    def _parse(self, file: Path) -> tuple[ast.Module, bytes]:
         shown = self._shown(file)
         info = file.stat()
         self.bytes += info.st_size
@@ -86,7 +95,7 @@ class Reader:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return ast.parse(source, filename=shown)
+                return ast.parse(source, filename=shown), source
         except SyntaxError as error:
             message = f"{type(error).__name__}: {error.msg}"
             raise _unreadable(shown, error.lineno or 1, message) from None
@@ -138,9 +147,23 @@ class Reader:
         for base in self.search:
             found = self.find(base, parts)
             # A bare folder is a package only where no installed one has its name.
-            if found is not None and (found.is_file() or not _installed(parts[0])):
+            if found is not None and (found.is_file() or not installed(parts[0])):
+                if found.is_file() and found not in self.modules:
+                    self._unread.append(found)
                 return found
+        if self._unread and parts[0] not in sys.stdlib_module_names and not installed(parts[0]) and self._widen():
+            return self.find_import(module, name, level)
         return None
+
+    def _widen(self) -> bool:
+        """Read the modules imported so far that change `sys.path`; whether that has added a folder."""
+        before = len(self.search)
+        pending, self._unread = self._unread, []
+        for file in dict.fromkeys(pending):
+            with contextlib.suppress(RepositoryCodeError, OSError):
+                if file not in self.modules and mentioned(file.read_bytes()[:MAX_FILE_BYTES]):
+                    self.load(file)
+        return len(self.search) > before
 
     # Names
 
@@ -354,6 +377,9 @@ class Reader:
                 value = External(dotted)
             else:
                 value = Imported(found, alias.name)
+                part = found.parent / f"{alias.name}.py" if found.name == "__init__.py" else found / f"{alias.name}.py"
+                if part.is_file():
+                    self._unread.append(part)
             self._bind(module, alias.asname or alias.name, value, "import", maybe)
 
     def _star(self, module: Module, found: Path | None, maybe: bool) -> None:
@@ -430,7 +456,7 @@ class Reader:
             module.exported += more or []
 
     def _bare_call(self, module: Module, node: ast.Call) -> None:
-        """`__all__.append("x")`, `dependencies.extend([...])`, `sys.path.insert(0, "src")`."""
+        """`__all__.append("x")`, `dependencies.extend([...])`."""
         if not isinstance(node.func, ast.Attribute) or not node.args:
             return
         owner, method = node.func.value, node.func.attr
@@ -439,37 +465,6 @@ class Reader:
                 self._extend(module, owner.id, ast.List(elts=node.args[:1], ctx=ast.Load()))
             elif method == "extend":
                 self._extend(module, owner.id, node.args[0])
-        elif ast.unparse(owner) == "sys.path" and method in ("append", "insert", "extend"):
-            self._add_search_path(module, node.args[-1])
-
-    def _add_search_path(self, module: Module, node: ast.expr) -> None:
-        """`sys.path.append(os.path.join(os.path.dirname(__file__), "src"))` and its like."""
-        parts = self._path_parts(node, module, 8)
-        folder = module.file.parent.joinpath(*parts)
-        if ".." not in parts and folder.is_dir() and folder not in self.search:
-            self.search.append(folder)
-
-    def _path_parts(self, node: ast.expr, module: Module, depth: int) -> list[str]:
-        """The literal parts of a path expression, in their order."""
-        self.spend()
-        inner: list[ast.expr] = []
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return [part for part in node.value.split("/") if part not in ("", ".")]
-        if isinstance(node, ast.Name) and node.id in module.names:
-            bound = module.names[node.id][0]
-            if isinstance(bound, Data) and bound.expression is not None:
-                inner = [bound.expression]
-        elif isinstance(node, ast.Call):
-            inner = [node.func, *node.args]
-        elif isinstance(node, ast.Attribute):
-            inner = [node.value]
-        elif isinstance(node, ast.BinOp):
-            inner = [node.left, node.right]
-        elif isinstance(node, ast.List | ast.Tuple):
-            inner = node.elts
-        if depth == 0:
-            return []
-        return [part for one in inner for part in self._path_parts(one, module, depth - 1)]
 
     def _strings(self, node: ast.expr, module: Module, name: str) -> list[str] | None:
         """The strings of a literal list, of sums of such, or of another module's `name`."""
@@ -568,16 +563,7 @@ def as_value(found: object) -> Value:
     return found if isinstance(found, Value) else Data()
 
 
-def never_runs(test: ast.expr) -> bool:
-    """`if TYPE_CHECKING:`, `if __name__ == "__main__":` and `if False:`."""
-    if isinstance(test, ast.Constant):
-        return not test.value
-    if isinstance(test, ast.Compare):
-        return isinstance(test.left, ast.Name) and test.left.id == "__name__"
-    return last_name(test) == "TYPE_CHECKING"
-
-
-def _installed(top: str) -> bool:
+def installed(top: str) -> bool:
     """Whether a regular installed package is called `top`; nothing is imported."""
     if top in sys.builtin_module_names:
         return True

@@ -16,15 +16,11 @@ _FILES = ("pyproject.toml", "setup.cfg", "setup.py")
 
 
 class Project(NamedTuple):
-    """`name` is None where nothing says it, `version` "0"; `sources` are the folders to import from beside the root.
-
-    `extensions` are the modules that its setup.py compiles.
-    """
+    """`name` is None where nothing says it, `version` "0"; `sources` are the folders to import from beside the root."""
 
     name: str | None = None
     version: str = "0"
     sources: tuple[Path, ...] = ()
-    extensions: tuple[str, ...] = ()
 
 
 def read(root: Path) -> Project:
@@ -46,7 +42,6 @@ def _read(root: Path, stamps: tuple[tuple[int, int], ...]) -> Project:
         return Project()
     found: dict[str, str] = {}
     folders: list[str] = []
-    extensions: list[str] = []
     for name, reader in zip(_FILES, (_pyproject, _setup_cfg, _setup_py)):
         try:
             file = root / name
@@ -57,12 +52,10 @@ def _read(root: Path, stamps: tuple[tuple[int, int], ...]) -> Project:
         for key, value in said:
             if key == "folder":
                 folders.append(value)
-            elif key == "extension":
-                extensions.append(value)
             elif value and not value.startswith(("attr:", "file:")):
                 found.setdefault(key, value)
     sources = dict.fromkeys(made for one in (*folders, "src") if (made := _inside(root, one)) is not None)
-    return Project(found.get("name"), _version(found.get("version", "")), tuple(sources), tuple(extensions))
+    return Project(found.get("name"), _version(found.get("version", "")), tuple(sources))
 
 
 def _inside(root: Path, folder: str) -> Path | None:
@@ -135,13 +128,6 @@ def _setup_py(text: str) -> Iterator[tuple[str, str]]:
         if isinstance(target, ast.Name)
     }
     for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Extension"):
-            named = [one.value for one in call.keywords if one.arg == "name"] + call.args[:1]
-            yield from (
-                ("extension", one.value)
-                for one in named
-                if isinstance(one, ast.Constant) and isinstance(one.value, str)
-            )
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("setup", "setuptools.setup"):
             for one in call.keywords:
                 value = values.get(one.value.id, one.value) if isinstance(one.value, ast.Name) else one.value

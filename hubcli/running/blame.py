@@ -22,6 +22,7 @@ from hubcli.errors import (
 from hubcli.reading import dependencies, hubconf, imports
 from hubcli.reading.dependencies import Report
 from hubcli.reading.imports import Imported
+from hubcli.reading.inventory import Inventory, inside_left_out
 from hubcli.running.isolation import Namespace
 
 _OWN = Path(__file__).parents[2]
@@ -35,6 +36,9 @@ _GAP = "this is a gap of hub's engine, not a fault of the code: --framework torc
 def explain(error: BaseException, namespace: Namespace, spec: str) -> HubError:
     """One line, `file:line: Type: message`, where the code stood, and what to do about it."""
     chain = list(_causes(error))
+    failed = next((one for one in chain if isinstance(one, ImportError) and one.name), None)
+    if failed is not None and _left_out(_plain(str(failed.name), namespace), namespace):
+        return missing(_plain(str(failed.name), namespace), _place(failed, namespace), namespace, spec)
     absent = next((one for one in chain if isinstance(one, ModuleNotFoundError) and one.name), None)
     if absent is not None and namespace.framework == "engine" and _is_engine(str(absent.name)):
         return _gap(absent, namespace, spec)
@@ -47,8 +51,11 @@ def explain(error: BaseException, namespace: Namespace, spec: str) -> HubError:
     if isinstance(error, subprocess.CalledProcessError):
         text += _said(error)
     library = _library(error, namespace)
+    text = _plain(text, namespace)
     hint = "HUB_DEBUG=1 shows the traceback; report it to the repository"
-    if absent is not None:
+    if isinstance(error, ImportError) and namespace.owns(_plain(error.name or "", namespace)):
+        hint = "the repository itself has no such module or name; report it to the repository"
+    elif absent is not None:
         hint = (
             f"{_release(str(absent.name))} is installed and has no such module: the code is for another version of it"
         )
@@ -79,7 +86,11 @@ def _said(error: subprocess.CalledProcessError) -> str:
 def missing(name: str, where: str, namespace: Namespace, spec: str) -> DependencyError:
     """What to say where importing `name` failed: every package that is missing, and one command for all."""
     place = where.removesuffix(": ")
-    report = everything(namespace, Imported(name, place) if name else None)
+    report = everything(namespace, Imported(name, place, left_out=_left_out(name, namespace)) if name else None)
+    if not report.missing and (own := Inventory(namespace.root).module(name.partition(".")[0])) is not None:
+        text = f"Missing dependencies: {name} (imported by {place})" if place else f"Missing dependencies: {name}"
+        hint = f"the repository has {own}, where its code does not look for it as it runs; report it to the repository"
+        return DependencyError(text, hint=hint, spec=spec)
     notes = {one.name: "" if one.declared else f" ({one.note})" for one in report.dependencies if not one.satisfied}
     named = ", ".join(f"{one}{note}" for one, note in notes.items()) or name
     return DependencyError(f"Missing dependencies: {named}", hint=report.hint, spec=spec)
@@ -95,6 +106,16 @@ def everything(namespace: Namespace, failed: Imported | None = None) -> Report:
     if failed is not None and failed.name.partition(".")[0] not in {one.name.partition(".")[0] for one in found}:
         found += (failed,)
     return dependencies.check(declared, root=namespace.root, framework=namespace.framework, imports=found)
+
+
+def _plain(text: str, namespace: Namespace) -> str:
+    """A module's name, or a message, as the repository's code has it: without the prefix of its namespace."""
+    return text.replace(f"{namespace.prefix}.", "")
+
+
+def _left_out(name: str, namespace: Namespace) -> bool:
+    """Whether a module would be in an empty folder of the repository: one of a git submodule."""
+    return inside_left_out(namespace.root, [Path(one) for one in namespace.search], name.split(".")) is not None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

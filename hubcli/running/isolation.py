@@ -16,6 +16,8 @@ is called next week, while another repository's `utils` and the user's are in th
 - A standard-library module that is loaded already wins over a file of its name, as in a script.
 - What code adds to `sys.path` below the checkout is remembered in the namespace; `active()` puts
   `sys.path`, `sys.modules` and the working directory back, also after an error.
+- `sys.path[0]` is the checkout while its code runs, as under torch.hub: published code builds on that
+  text.  Nothing is found through this entry (`path_entry`): the rule above decides, for all threads.
 - While `active()`, third-party code that imports a repository's module by its plain name gets the
   very module object of the namespace (`hydra`-like factories, whole-object pickles).
 - Source is compiled in memory: no bytecode is read from or written into a checkout.
@@ -35,6 +37,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -57,9 +60,10 @@ from typing import Any
 from hubcli import settings
 from hubcli.errors import DependencyError, HubError, UsageError
 from hubcli.reading import dependencies, packages, project
-from hubcli.running import children
+from hubcli.running import children, path_entry
 
 PREFIX = "_hub_"
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages([/\\]|\Z)")  # where a virtual environment has its packages
 _BY_PACKAGE = {  # functions for the data of a package that is named
     "importlib.resources": ("contents", "files", "is_resource", "open_binary", "open_text", "path", "read_binary",
                             "read_text"),
@@ -118,13 +122,15 @@ class Namespace:
         return False
 
     def contains(self, path: object) -> bool:
-        """Whether a path, as repository code may spell it, lies in the checkout."""
+        """Whether a path, as repository code may spell it, lies in the checkout, and in no environment inside it."""
         if not isinstance(path, str) or not path:
             return False
         whole = os.path.abspath(path)
         roots = {str(self.root), os.path.realpath(self.root)}
         return any(
-            one == root or one.startswith(root + os.sep) for root in roots for one in (whole, os.path.realpath(whole))
+            one == root or (one.startswith(root + os.sep) and not _INSTALLED.search(one, len(root)))
+            for root in roots
+            for one in (whole, os.path.realpath(whole))
         )
 
     def find(self, fullname: str, path: Sequence[str]) -> ModuleSpec | None:
@@ -334,7 +340,7 @@ class Namespace:
     def active(self) -> Iterator[Namespace]:
         """Run the checkout's code inside: `sys.path`, `sys.modules` and cwd come back as they were."""
         modules = dict(sys.modules)
-        path = list(sys.path)
+        path = path_entry.enter(str(self.root))
         try:
             folder: str | None = os.getcwd()
         except OSError:  # it was removed under us
@@ -348,8 +354,7 @@ class Namespace:
             _active.reset(token)
             self._adopt_sys_path()
             self._first_path = first
-            if sys.path != path:
-                sys.path[:] = path
+            path_entry.leave(str(self.root), path)
             for name, module in list(sys.modules.items()):  # a copy: other threads import meanwhile
                 if module is modules.get(name):
                     continue
@@ -590,11 +595,12 @@ class _Carried:
     """Travels with every child process of multiprocessing and makes the namespaces known there."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (tuple(one.record() for one in _namespaces.values()),)
+        return _restore, (tuple(one.record() for one in _namespaces.values()), path_entry.entered())
 
 
-def _restore(records: tuple[_Record, ...]) -> _Carried:
+def _restore(records: tuple[_Record, ...], entered: tuple[str, ...] = ()) -> _Carried:
     with _lock:
+        path_entry.drop(entered)  # `sys.path` came as it was in the parent, while code ran there
         for prefix, commit, root, search, framework in records:
             if prefix not in _namespaces:
                 namespace = Namespace(prefix, Path(root), commit, framework)

@@ -112,3 +112,47 @@ def test_a_folder_on_the_search_path(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert names(tmp_path, {"hubconf.py": "import broken, fine\n", "broken.py": "def (\n"}) == {"fine": "hubconf.py:1"}
     assert names(tmp_path, {"hubconf.py": "def (\n"}) == {}
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "    try:\n        from fast import Layer\n    except ImportError:\n        from slow import Layer\n",
+        "    import contextlib\n    with contextlib.suppress(ImportError):\n        from fast import Layer\n",
+        "    if torch.cuda.is_available():\n        from fast import Layer\n    else:\n        import slow\n",
+        "    if not torch.cuda.is_available():\n        import slow\n    else:\n        from fast import Layer\n",
+        "    if not torch.cuda.is_available():\n        return None\n    from fast import Layer\n",
+        "    if HAS_APEX and x:\n        from fast import Layer\n",
+        "    if importlib.util.find_spec('x') is not None:\n        from fast import Layer\n",
+        "    if is_flash_attn_available():\n        from fast import Layer\n",
+        "    for _ in range(2):\n        try:\n            import fast.deep\n        except Exception: pass\n",
+        "    from typing import TYPE_CHECKING\n    if TYPE_CHECKING:\n        from fast import Layer\n",
+    ],
+)
+@pytest.mark.parametrize("where", ["module", "function", "method"])
+def test_what_only_guarded_imports_reach_is_optional(tmp_path: Path, guard: str, where: str) -> None:
+    code = {
+        "module": "def make(x=1):\n" + guard,
+        "function": "def outer():\n    return make()\ndef make(x=1):\n" + guard,
+        "method": "class make:\n    def build(self, x=1):\n" + "".join(f"    {line}\n" for line in guard.splitlines()),
+    }[where]
+    files = {
+        "hubconf.py": "from factory import make\ndef net():\n    return make()\n",
+        "factory.py": f"import importlib, torch\n{code}",
+        "fast/__init__.py": "from .more import Layer\n",
+        "fast/more.py": "from .kernel import Layer\n",
+        "fast/kernel.py": "import lightconv_cuda\nclass Layer: pass\n",
+        "fast/deep.py": "import another_cuda\n",
+        "slow.py": "class Layer: pass\n",
+    }
+    assert names(tmp_path, files) == {}
+
+
+def test_what_an_unguarded_import_reaches_too_is_needed(tmp_path: Path) -> None:
+    files = {
+        "hubconf.py": "from a import make\nfrom b import other\ndef net(): return make()\n",
+        "a.py": "def make():\n    try:\n        import kernel\n    except ImportError:\n        pass\n",
+        "b.py": "import kernel\ndef other(): pass\n",
+        "kernel.py": "import lightconv_cuda\n",
+    }
+    assert names(tmp_path, files) == {"lightconv_cuda": "kernel.py:1"}

@@ -170,3 +170,44 @@ class _Terminal:
 @pytest.mark.parametrize("kind", [DependencyError, UnusedDependencyError, EngineGapError, RepositoryCodeError])
 def test_errors_keep_their_kind_between_processes(kind: type[HubError]) -> None:
     assert type(as_error(as_document(kind("x")))) is kind
+
+
+def test_a_module_of_a_submodule_that_was_left_out(blamed: Blamed, tmp_path: Path) -> None:
+    (tmp_path / "repo" / "thirdnet").mkdir(parents=True)
+    (tmp_path / "repo" / "inner" / "backbone").mkdir(parents=True)
+    (tmp_path / "repo" / "inner" / "__init__.py").write_text("")
+    (tmp_path / "repo" / "inner" / "part.py").write_text("from .backbone.net import net\n")
+    for line, name in (
+        ("from thirdnet.net import net", "thirdnet"),
+        ("from thirdnet import net", "thirdnet"),
+        ("import thirdnet.net", "thirdnet"),
+        ("from inner.backbone import net", "inner.backbone"),
+        ("import inner.part", "inner.backbone"),
+    ):
+        for text in (f"{line}\ndef net(): pass\n", f"def net():\n    {line}\n"):
+            error = blamed(text)
+            assert type(error) is DependencyError and error.status == 8, (line, error)
+            assert str(error).startswith(f"Missing dependencies: {name} (imported by ")
+            assert f"{name} is in {name.replace('.', '/')}, which is empty" in str(error.hint)
+            assert "_hub_" not in str(error)
+    error = blamed("def net():\n    __import__('thirdnet.' + 'net')\n")
+    assert type(error) is DependencyError and "is empty" in str(error.hint)
+
+
+def test_a_module_that_the_repository_itself_does_not_have(blamed: Blamed, tmp_path: Path) -> None:
+    (tmp_path / "repo" / "inner").mkdir(parents=True)
+    (tmp_path / "repo" / "inner" / "__init__.py").write_text("")
+    for line in ("import inner.gone", "from inner.gone import x", "from inner import gone"):
+        error = blamed(f"{line}\ndef net(): pass\n")
+        assert type(error) is RepositoryCodeError
+        assert "_hub_" not in str(error)
+        assert error.hint == "the repository itself has no such module or name; report it to the repository"
+
+
+def test_a_module_in_a_folder_that_only_reading_finds(blamed: Blamed, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # `src` is there only in the repository's folder
+    (tmp_path / "repo" / "src").mkdir(parents=True)
+    (tmp_path / "repo" / "src" / "ownpart.py").write_text("")
+    error = blamed("import sys\nsys.path.append('src')\nimport ownpart\ndef net(): pass\n")
+    assert type(error) is DependencyError
+    assert "install" not in str(error.hint) and "the repository has src/ownpart.py" in str(error.hint)
