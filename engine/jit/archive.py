@@ -40,12 +40,12 @@ def read(f: Any, map_location: Any = None, extra_files: dict | None = None) -> R
     try:
         archive = ZipArchive(source)
         root = _root(archive)
-        archive.check(lambda name: name.startswith((f"{root}code/", f"{root}extra/")))
+        archive.check().verify()
         module = _Reader(archive, root, TensorBuilder(map_location)).module()
         for name in extra_files or ():
             entry = f"{root}extra/{name}"
             if entry in archive.entries:
-                content = archive.inflated(entry, 1 << 30)
+                content = archive.text(entry, 1 << 30)
                 extra_files[name] = content if isinstance(extra_files[name], bytes) else content.decode("utf-8")
         source.finish(source.size)
         return module
@@ -97,7 +97,7 @@ class _Reader:
         total, folder = 0, f"{self.root}code/"
         for name in self.archive.entries:
             if name.startswith(folder) and name.endswith(".py"):
-                content = self.archive.inflated(name, MAX_TEXT)
+                content = self.archive.text(name, MAX_TEXT)
                 total += len(content)
                 if total > _MAX_CODE:
                     raise UnpicklingError(f"the archive has more than {_MAX_CODE} bytes of code")

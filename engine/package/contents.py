@@ -47,7 +47,7 @@ def root_of(archive: ZipArchive) -> str:
 def extern_names(archive: ZipArchive, root: str) -> tuple[str, ...]:
     """The modules that the package's code imports from the process; UnpicklingError for a list that is no text."""
     try:
-        text = archive.inflated(root + _EXTERN, _MOST_NAMES).decode("utf-8")
+        text = archive.text(root + _EXTERN, _MOST_NAMES).decode("utf-8")
     except UnicodeDecodeError:
         raise UnpicklingError("the package's list of extern modules is not UTF-8") from None
     return tuple(name for name in text.split("\n") if name)
@@ -78,7 +78,7 @@ def contents(file_or_buffer: Any) -> Contents:
             else:
                 files[path] = entry.size
         version = root + ".data/python_version"
-        python = archive.inflated(version, 1000).decode("utf-8", "replace") if version in archive.entries else None
+        python = archive.text(version, 1000).decode("utf-8", "replace") if version in archive.entries else None
         return Contents(python, extern_names(archive, root), modules, pickles, files, (count, size))
     finally:
         source.close()

@@ -34,7 +34,8 @@ class Limits:
     keys whose hashes a file can choose: all but text, bytes and whole numbers in about their order (32,000 large
     numbers or 7,000 pairs of numbers in one dictionary reach it).  base_memory, memory_ratio: a pickle of n bytes
     may create objects of `base_memory + memory_ratio * n` bytes.  expanded: elements of a view that repeats a storage.
-    entries: files in an archive.  header: bytes of a safetensors header; header_values: what stands in it.
+    entries: files in an archive.  inflated, inflated_ratio: compressed entries of a file of n bytes may fill
+    `inflated + inflated_ratio * n` bytes.  header: bytes of a safetensors header; header_values: what stands in it.
     """
 
     opcodes: int = 32_000_000
@@ -48,6 +49,8 @@ class Limits:
     memory_ratio: int = 32
     expanded: int = 1 << 26
     entries: int = 1_000_000
+    inflated: int = 1 << 30
+    inflated_ratio: int = 64
     header: int = 100_000_000
     header_values: int = 8_000_000
 

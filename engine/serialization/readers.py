@@ -94,7 +94,7 @@ def read_zip(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
     """The object in a zip archive; tensors are views of the file where it is mapped."""
     archive = ZipArchive(source, limits)
     root = zip_root(archive)
-    archive.check()
+    archive.check().verify()
     u = Unpickler(
         archive.read(f"{root}data.pkl"), resolver=resolver, persistent_load=storage_reader(archive, root),
         encoding=encoding, limits=limits,

@@ -51,6 +51,7 @@ class Source:
         self._fd_owner: Any = None  # the file to read views from
         self._own: Any = None  # the file that this object has opened
         self._keep: Any = None  # the open file behind a mapping
+        self.demanded = mapped is True  # a mapping whose pages are read when they are used
         self._zero_copy = mapped is not False
         self._file = None if is_path(f) else f
         if is_path(f):
