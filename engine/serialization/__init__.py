@@ -12,14 +12,14 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals, safe_names
 from .errors import UnpicklingError
 from .formats import Conversion, convert, get_unsafe_globals_in_checkpoint, read, read_arrays, sniff
 
 __all__ = [
     "Conversion", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert", "default_restore_location",
     "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_safetensors", "read_arrays", "safe_globals",
-    "save", "save_safetensors", "sniff",
+    "safe_names", "save", "save_safetensors", "sniff",
 ]  # fmt: skip
 
 
@@ -61,11 +61,14 @@ def load(
     mmap: None maps a zip or safetensors file where that is possible, so that nothing is copied and tensors can be
     written without changing the file; True demands it; False copies.  A mapped file must not be changed in place.
 
-    Files are read by an interpreter that builds tensors, containers and numbers and calls nothing.  Other classes
-    are refused unless listed: allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], or
-    `add_safe_globals`.  weights_only=False also accepts classes of modules that the caller has imported
-    already, or of submodules of such packages, made without calling them; it imports nothing else and never runs a
-    function named by the file.
+    Files are read by an interpreter that builds tensors, containers, numbers and values of the standard library
+    (`argparse.Namespace`, paths, dates, ...) and calls nothing.  A member of an enumeration whose class cannot be
+    imported is its value under the class's name.  Other classes are refused unless listed:
+    allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], `add_safe_globals` or, by name alone, `safe_names`.
+    weights_only=False also accepts classes of modules that the caller has imported already, or of submodules of such
+    packages, made without calling them; it imports nothing else and never runs a function named by the file.
+
+    The CRC-32 of what is read from a zip file is compared, but with mmap=True, which reads pages when they are used.
 
     Raises UnpicklingError (a pickle.UnpicklingError and a RuntimeError) with one sentence for a file that is
     damaged or refused, OSError for one that cannot be read, RuntimeError for a device that is not there.

@@ -14,6 +14,7 @@ from engine.tensor import _INTERNAL, Size, Tensor, wrap
 
 from .errors import CallerError, UnpicklingError, shown
 from .pickler import Global, Persistent, Reduce, Token
+from .placeholders import Absent, EnumValue
 from .records import RawStorage, numpy_dtype
 from .writers import ArchiveLayout
 
@@ -206,6 +207,8 @@ def substitute(plan: ArchiveLayout, obj: Any) -> Token | None:
     """How torch's pickles write a tensor, parameter, storage, dtype, device or size; None for other objects."""
     if isinstance(obj, Tensor):
         return _tensor_token(plan, obj)
+    if isinstance(obj, Absent | EnumValue):
+        return obj.token()
     if isinstance(obj, dtypes.dtype):
         return Global("torch", obj.name)
     if isinstance(obj, device):

@@ -5,15 +5,33 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LIMITS", "CallerError", "Limits", "UnpicklingError", "shown"]
+__all__ = ["DEFAULT_LIMITS", "CallerError", "Limits", "UnpicklingError", "UnsupportedGlobalError", "shown"]
 
 
 class UnpicklingError(pickle.UnpicklingError, RuntimeError):
     """A checkpoint was refused; the message is one sentence that names the reason.
 
     It is a `pickle.UnpicklingError` (what torch raises for a bad pickle) and a RuntimeError (what torch
-    raises for a bad archive), so that code written for torch catches it.
+    raises for a bad archive), so that code written for torch catches it.  reason: the sentence without the file's
+    name.  file: that name, where the caller gave a path.  globals: the classes and functions that the file names and
+    that would have to be permitted.
     """
+
+    def __init__(self, reason: str, file: str | None = None, globals: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{shown(file, 300)}: {reason}" if file else reason)
+        self.reason, self.file, self.globals = reason, file, globals
+
+
+class UnsupportedGlobalError(UnpicklingError):
+    """A file names a class or function (`path`) that is neither known nor permitted."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"Unsupported global: {shown(path)} was refused; if you trust the file, permit this class with "
+            f"allow=[...] or add_safe_globals([...])",
+            globals=(path,),
+        )
+        self.path = path
 
 
 class CallerError(Exception):

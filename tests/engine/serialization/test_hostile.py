@@ -6,7 +6,6 @@ import io
 import resource
 import struct
 import time
-import zipfile
 
 import pytest
 

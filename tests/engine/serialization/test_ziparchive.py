@@ -1,4 +1,4 @@
-"""Checksums and compressed entries of zip checkpoints: damage is found, bombs are refused, what was packed again is read."""
+"""Checksums and compressed entries of zip checkpoints: damage is found, bombs are refused, repacked files are read."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_damage_inside_a_compressed_entry_is_found():
     stream = raw.compress(forge.FLOATS) + raw.flush()
     at = PACKED.index(stream) + len(stream) // 2
     broken = PACKED[:at] + bytes([PACKED[at] ^ 0x10]) + PACKED[at + 1 :]
-    with pytest.raises(UnpicklingError, match="a/data/0 (is damaged|cannot be decompressed)"):
+    with pytest.raises(UnpicklingError, match=r"a/data/0 (is damaged|cannot be decompressed)"):
         load(io.BytesIO(broken))
 
 
