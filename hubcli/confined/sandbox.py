@@ -30,6 +30,7 @@ from hubcli.confined import confine, family
 from hubcli.confined.confine import Confinement, Limits
 from hubcli.confined.supervise import Outcome, Watch, end_group, kill
 from hubcli.errors import HubError, RepositoryCodeError
+from hubcli.running import checkpoints
 
 if TYPE_CHECKING:
     from hubcli.confined.broker import Broker
@@ -405,7 +406,8 @@ def perform(
         "inbox": str(here.inbox),
         "scratch": str(here.scratch),
         "settings": {
-            name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug", "allow_missing")
+            **{name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug", "allow_missing")},
+            "allow": checkpoints.permitted(job.checkout),
         },
         "lock": _lock_text() if chosen.name == "none" else None,
     }

@@ -91,7 +91,7 @@ def _module(path: Path) -> Any:
             )
         return jit.load(path)
     except serialization.UnpicklingError as error:
-        raise IntegrityError(f"{path} was refused: {' '.join(str(error).split())[:_SHOWN]}") from None
+        raise IntegrityError(f"{path} was refused: {' '.join(error.reason.split())[:_SHOWN]}") from None
     except RecursionError:
         raise IntegrityError(f"{path} was refused: it is nested too deeply") from None
 
@@ -169,7 +169,7 @@ def _package(path: Path) -> dict[str, Any]:
     try:
         told = package.contents(path)
     except serialization.UnpicklingError as error:
-        raise IntegrityError(f"{path} was refused: {' '.join(str(error).split())[:_SHOWN]}") from None
+        raise IntegrityError(f"{path} was refused: {' '.join(error.reason.split())[:_SHOWN]}") from None
     return {
         "file": str(path),
         "format": "package",

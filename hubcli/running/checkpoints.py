@@ -3,19 +3,98 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import pickle
+import shlex
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hubcli import paths
+from hubcli import paths, settings
 from hubcli.cache import weights
+from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
-from hubcli.errors import HubError, IntegrityError
+from hubcli.errors import HubError, IntegrityError, LockMismatchError, UsageError
 from hubcli.net import http
 from hubcli.running import isolation
+
+_NAMED = 8  # names that a hint gives
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise UsageError for a value of --allow that is no name of a class, or that no checkpoint may name."""
+    from engine.serialization import allow
+
+    for name in names:
+        try:
+            allow.check_name(name)
+        except ValueError as error:
+            raise UsageError(
+                f"--allow: {error}", hint="the error that refuses a checkpoint says what it names"
+            ) from None
+
+
+def permitted(checkout: Checkout) -> tuple[str, ...]:
+    """The classes that checkpoints may name while code of `checkout` runs: those of --allow.
+
+    Where a lock file holds, they are those that it records for the repository; LockMismatchError for others.
+    """
+    now = settings.current()
+    if now.lock is None or checkout.kind == "local":
+        return now.allow
+    recorded = now.lock.repo(checkout.spec).allow
+    nested = weights.caller.get() is not None
+    for name in now.allow if not nested else ():
+        if name not in recorded:
+            spec = shlex.quote(str(checkout.spec))
+            raise LockMismatchError(
+                f"{now.lock.path} does not record --allow {name} for {checkout.spec}",
+                hint=f"hub lock {spec} --allow {shlex.quote(name)} records it",
+                spec=str(checkout.spec),
+            )
+    return recorded
+
+
+@contextlib.contextmanager
+def permitting(checkout: Checkout, framework: str) -> Iterator[None]:
+    """Let what the code of `checkout` reads inside hold objects of the classes that are `permitted`."""
+    names = permitted(checkout)
+    if not names:
+        yield
+        return
+    if framework == "torch":
+        torch = isolation.import_framework("torch")
+        with torch.serialization.safe_globals([_importable(name) for name in names]):
+            yield
+        return
+    from engine import serialization
+    from engine.serialization import allow
+
+    try:
+        check_names(names)
+    except UsageError as error:  # those of the command line were checked before
+        raise LockMismatchError(f"the lock file records what cannot be allowed: {error.message}") from None
+    if isolation.module_named not in allow.homes:
+        allow.homes.append(isolation.module_named)
+    with serialization.safe_names(names):
+        yield
+
+
+def _importable(name: str) -> Any:
+    """The class of that name, for torch, which reads objects of classes that are there alone."""
+    module, _, last = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), last, None)
+    except ImportError:
+        found = None
+    if not isinstance(found, type):
+        raise UsageError(
+            f"--allow {name}: there is no such class, which torch itself would need",
+            hint="the engine reads such objects as placeholders: leave out --framework torch",
+        )
+    return found
 
 
 def read_state_dict(path: Path, name: str, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
@@ -30,10 +109,10 @@ def read_state_dict(path: Path, name: str, map_location: Any = None, *, weights_
 
             return serialization.load(file, map_location=map_location)
         except pickle.UnpicklingError as error:
-            raise _as_refused(name, error) from None
+            raise as_refused(name, error) from None
 
 
-def require_checkpoint(weight: Weight, path: Path) -> None:
+def require_checkpoint(weight: Weight, path: Path, names: Sequence[str] = ()) -> None:
     """Raise IntegrityError for what was just fetched for another process to read, and is no checkpoint."""
     now = weights.caller.get()
     if not weights.is_new(weight) or (now is not None and now.framework == "torch"):
@@ -42,19 +121,45 @@ def require_checkpoint(weight: Weight, path: Path) -> None:
 
     with _unzipped(path, weight.file) as file:
         try:
-            serialization.read_arrays(file)
+            serialization.read_arrays(file, names=names)
         except pickle.UnpicklingError as error:
-            found = _as_refused(weight.file, error)
+            found = as_refused(weight.file, error)
             if "nsupported" not in found.message and "not supported" not in found.message:
                 weights.refused(weight, found)
                 raise found from None
 
 
-def _as_refused(name: str, error: Exception) -> IntegrityError:
-    return IntegrityError(
-        f"{name} was refused: {' '.join(str(error).split())[:300]}",
-        hint="only tensors and plain containers are read from a checkpoint",
-    )
+def as_refused(name: str, error: Exception) -> IntegrityError:
+    """The error of a checkpoint that cannot be read, with what permits the classes that it names."""
+    reason = getattr(error, "reason", None) or str(error)
+    return IntegrityError(f"{name} was refused: {' '.join(reason.split())[:400]}", hint=_way_on(error))
+
+
+def _way_on(error: Exception) -> str:
+    names = [name for name in getattr(error, "globals", ()) if _is_name(name)]
+    if not names:
+        return "only tensors, plain values and containers are read from a checkpoint"
+    options = " ".join(f"--allow {name}" for name in names[:_NAMED])
+    more = f" (and {len(names) - _NAMED} more)" if len(names) > _NAMED else ""
+    return f"if you trust the file: {options}{more} reads such objects, and runs nothing of the file"
+
+
+def _is_name(name: str) -> bool:
+    """Whether --allow would take the name of a global that a file has."""
+    try:
+        check_names((name,))
+    except UsageError:
+        return False
+    return True
+
+
+def explained(error: BaseException, where: str, spec: str) -> IntegrityError | None:
+    """What to say of a checkpoint that repository code has opened by itself; None for other errors."""
+    if not isinstance(error, pickle.UnpicklingError) or getattr(error, "reason", None) is None:
+        return None
+    found = as_refused(f"{where}{getattr(error, 'file', None) or 'a checkpoint'}", error)
+    found.spec = spec
+    return found
 
 
 def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
