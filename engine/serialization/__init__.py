@@ -15,11 +15,12 @@ from typing import Any
 from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals, safe_names
 from .errors import UnpicklingError
 from .formats import Conversion, convert, get_unsafe_globals_in_checkpoint, read, read_arrays, sniff
+from .sharded import is_index, read_index, read_shards
 
 __all__ = [
     "Conversion", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert", "default_restore_location",
-    "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_safetensors", "read_arrays", "safe_globals",
-    "safe_names", "save", "save_safetensors", "sniff",
+    "get_safe_globals", "get_unsafe_globals_in_checkpoint", "is_index", "load", "load_safetensors", "read_arrays",
+    "read_index", "read_shards", "safe_globals", "safe_names", "save", "save_safetensors", "sniff",
 ]  # fmt: skip
 
 
@@ -53,6 +54,7 @@ def load(
     mmap: bool | None = None,
     allow: Iterable[Any] = (),
     encoding: str = "utf-8",
+    shards: Mapping[str, Any] | None = None,
     **pickle_load_args: Any,
 ) -> Any:
     """Read what `save`, torch.save or safetensors wrote (torch.load).
@@ -67,6 +69,9 @@ def load(
     allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], `add_safe_globals` or, by name alone, `safe_names`.
     weights_only=False also accepts classes of modules that the caller has imported already, or of submodules of such
     packages, made without calling them; it imports nothing else and never runs a function named by the file.
+
+    The index of a sharded checkpoint (`model.safetensors.index.json`, `pytorch_model.bin.index.json`) is read with all
+    files that it names: a dict of tensors by name.  They lie beside it, or where `shards` says: name -> path.
 
     The CRC-32 of what is read from a zip file is compared, but with mmap=True, which reads pages when they are used.
 
@@ -83,7 +88,7 @@ def load(
             raise TypeError(f"load() got an unexpected keyword argument '{min(unknown)}'")
         warnings.warn("pickle_load_args are ignored: files are not read with pickle", stacklevel=2)
     allowed = AllowList(allow, imported=weights_only is False)
-    return read(f, TensorBuilder(map_location), allow=allowed, mmap=mmap, encoding=encoding)
+    return read(f, TensorBuilder(map_location), allow=allowed, mmap=mmap, encoding=encoding, shards=shards)
 
 
 def save(

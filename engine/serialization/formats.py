@@ -17,6 +17,7 @@ from .errors import DEFAULT_LIMITS, CallerError, Limits, UnpicklingError, Unsupp
 from .globals import Builder, SafeResolver
 from .readers import list_globals, read_legacy, read_tar, read_zip
 from .safetensors import looks_like, read_safetensors, write_safetensors
+from .sharded import is_index, read_index, read_shards
 from .source import Source, is_path, naming
 from .ziparchive import ZipArchive
 
@@ -65,10 +66,13 @@ def _old_tar(head: bytes) -> bool:
 
 
 def sniff(f: Any) -> str:
-    """The format of a file: `zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors` or `unknown`.
+    """The format of a file: `zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors`, `sharded` or `unknown`.
 
-    f: path or seekable binary file object, which is left where it was.
+    f: path or seekable binary file object, which is left where it was.  An index of a sharded checkpoint is known by
+    its name.
     """
+    if is_index(f):
+        return "sharded"
     here = None if is_path(f) else f.tell()
     source = Source(f)
     try:
@@ -112,11 +116,16 @@ def read(
     encoding: str = "utf-8",
     limits: Limits = DEFAULT_LIMITS,
     formats: tuple[str, ...] = (),
+    shards: Mapping[str, Any] | None = None,
 ) -> Any:
     """The object in a checkpoint of any format (or of `formats` only), its tensors made by `builder`.
 
-    A safetensors file gives a dict.  mmap=True demands a mapping, which only zip and safetensors permit.
+    A safetensors file gives a dict, and so does the index of a sharded checkpoint: by the name of a path, or where
+    `shards` says where its files are.  mmap=True demands a mapping, which only zip and safetensors permit.
     """
+    if shards is not None or (is_index(f) and not formats):
+        one = lambda path: read(path, builder, allow=allow, mmap=mmap, encoding=encoding, limits=limits)
+        return read_shards(f, one, builder.is_tensor, shards)
     with naming(f):
         source = Source(f, mmap)
         try:
@@ -176,16 +185,22 @@ def read_arrays(
     mmap: bool | None = None,
     formats: tuple[str, ...] = (),
     names: Iterable[str] = (),
+    shards: Mapping[str, Any] | None = None,
 ) -> Any:
     """The object in a checkpoint with numpy arrays for tensors (strided views over the file where it is mapped).
 
     formats: the only ones to take, where not any.  names: of classes, as `safe_names` takes them.
+    shards: where the files of an index are, as `load` takes them.
     """
-    return read(f, ArrayBuilder(), allow=AllowList(allow, names=names), mmap=mmap, formats=formats)
+    return read(f, ArrayBuilder(), allow=AllowList(allow, names=names), mmap=mmap, formats=formats, shards=shards)
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     """The globals in a file that `load` would refuse without an allow-list; nothing is built."""
+    if is_index(f):
+        folder, files = os.path.dirname(os.fspath(f)), dict.fromkeys(read_index(f).values())
+        found = [get_unsafe_globals_in_checkpoint(os.path.join(folder, file)) for file in files]
+        return list(dict.fromkeys(name for names in found for name in names))
     with naming(f):
         source = Source(f)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import pickle
 import shlex
 import shutil
@@ -11,13 +12,14 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urljoin, urlsplit
 
 from hubcli import paths, settings
 from hubcli.cache import weights
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.errors import HubError, IntegrityError, LockMismatchError, UsageError
-from hubcli.net import http
+from hubcli.net import http, huggingface
 from hubcli.running import isolation
 
 _NAMED = 8  # names that a hint gives
@@ -97,13 +99,57 @@ def _importable(name: str) -> Any:
     return found
 
 
+def is_index(url: str) -> bool:
+    """Whether a URL is that of the index of a sharded checkpoint."""
+    return urlsplit(url).path.lower().endswith(".index.json")
+
+
+def read_sharded(
+    url: str,
+    index: Path,
+    name: str,
+    map_location: Any = None,
+    *,
+    model_dir: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Any:
+    """Read a sharded checkpoint: the files that the `index` (fetched from `url`) names are fetched beside it."""
+    from engine import serialization
+
+    try:
+        files = dict.fromkeys(serialization.read_index(index).values())
+    except pickle.UnpicklingError as error:
+        raise as_refused(name, error) from None
+    base = huggingface.resolved(url)
+    found = {
+        file: weights.obtain(urljoin(base, quote(file)), model_dir, progress=progress, checkpoint=True)
+        for file in files
+    }
+    shards = {file: path for file, (_, path) in found.items()}
+    try:
+        if _framework() == "torch":
+            torch = isolation.import_framework("torch")
+            read = lambda path: _read_with_torch(Path(path), map_location, True)
+            return serialization.read_shards(index, read, torch.is_tensor, shards)
+        return serialization.load(index, map_location=map_location, shards=shards)
+    except pickle.UnpicklingError as error:
+        wrong = next((one for one, path in found.values() if str(path) == getattr(error, "file", None)), None)
+        refused = as_refused(name if wrong is None else wrong.file, error)
+        if wrong is not None:
+            weights.refused(wrong, refused)
+        raise refused from None
+
+
+def _framework() -> str:
+    now = weights.caller.get()
+    return now.framework if now is not None else isolation.loaded_framework() or "engine"
+
+
 def read_state_dict(path: Path, name: str, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
     """Read the checkpoint `name` at `path`: by the engine's safe reader, or by torch under torch."""
-    now = weights.caller.get()
-    framework = now.framework if now is not None else isolation.loaded_framework() or "engine"
     with _unzipped(path, name) as file:
         try:
-            if framework == "torch":
+            if _framework() == "torch":
                 return _read_with_torch(file, map_location, weights_only is not False)
             from engine import serialization
 
