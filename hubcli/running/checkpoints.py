@@ -219,8 +219,10 @@ def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
 
     state = {}
     for key, array in serialization.read_arrays(file).items():
-        if str(array.dtype) == "bfloat16":
-            tensor = torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
+        name = str(array.dtype)
+        if name == "bfloat16" or name.startswith("float8_"):  # which numpy itself has not
+            width = {1: "uint8", 2: "int16"}[array.dtype.itemsize]
+            tensor = torch.from_numpy(array.view(width).copy()).view(getattr(torch, name))
         else:
             tensor = torch.from_numpy(array.copy())
         device = isinstance(map_location, str | torch.device)
