@@ -14,13 +14,23 @@ from typing import Any
 
 from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals, safe_names
 from .errors import UnpicklingError
-from .formats import Conversion, convert, get_unsafe_globals_in_checkpoint, read, read_arrays, sniff
+from .formats import (
+    Conversion,
+    Description,
+    convert,
+    describe,
+    get_unsafe_globals_in_checkpoint,
+    read,
+    read_arrays,
+    sniff,
+)
 from .sharded import is_index, read_index, read_shards
 
 __all__ = [
-    "Conversion", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert", "default_restore_location",
-    "get_safe_globals", "get_unsafe_globals_in_checkpoint", "is_index", "load", "load_safetensors", "read_arrays",
-    "read_index", "read_shards", "safe_globals", "safe_names", "save", "save_safetensors", "sniff",
+    "Conversion", "Description", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert",
+    "default_restore_location", "describe", "get_safe_globals", "get_unsafe_globals_in_checkpoint", "is_index", "load",
+    "load_safetensors", "read_arrays", "read_index", "read_shards", "safe_globals", "safe_names", "save",
+    "save_safetensors", "sniff",
 ]  # fmt: skip
 
 

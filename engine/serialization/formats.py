@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,10 @@ from .sharded import is_index, read_index, read_shards
 from .source import Source, is_path, naming
 from .ziparchive import ZipArchive
 
-__all__ = ["Conversion", "convert", "format_of", "get_unsafe_globals_in_checkpoint", "read", "read_arrays", "sniff"]
+__all__ = [
+    "Conversion", "Description", "convert", "describe", "format_of", "get_unsafe_globals_in_checkpoint", "read",
+    "read_arrays", "sniff",
+]  # fmt: skip
 
 _LEGACY_HEAD = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the magic number as LONG1
 _OTHERS = (
@@ -216,6 +219,36 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
             source.close()
     resolver = SafeResolver(ArrayBuilder(), AllowList())
     return [path for path in paths if not resolver.knows(path) and not (is_absent(path) and path not in made)]
+
+
+# -- description ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a checkpoint holds: tensors as (name, shape, dtype), paths of other values, files, bytes of the tensors.
+
+    Names are those that `convert` would give.  metadata: that of a safetensors file.  files: of a sharded checkpoint.
+    """
+
+    format: str
+    tensors: tuple[tuple[str, tuple[int, ...], str], ...]
+    bytes: int
+    others: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+
+
+def describe(f: Any, names: Iterable[str] = ()) -> Description:
+    """What the checkpoint at the path `f` holds; its tensors are not copied.
+
+    names: of classes that the file may name, as `safe_names` takes them.  Raises UnpicklingError for a bad file.
+    """
+    kind = sniff(f)
+    tensors, others = _named_tensors(read_arrays(f, names=names))
+    listed = tuple((name, array.shape, array.dtype.name) for name, array in tensors.items())
+    files = tuple(dict.fromkeys(read_index(f).values())) if kind == "sharded" else ()
+    return Description(kind, listed, sum(one.nbytes for one in tensors.values()), tuple(others), _metadata(f), files)
 
 
 # -- conversion ----------------------------------------------------------------------------------------

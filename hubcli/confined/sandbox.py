@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from hubcli import output, paths, settings
-from hubcli.confined import confine, family
+from hubcli.confined import confine, family, named_files
 from hubcli.confined.confine import Confinement, Limits
 from hubcli.confined.supervise import Outcome, Watch, end_group, kill
 from hubcli.errors import HubError, RepositoryCodeError
@@ -396,6 +396,10 @@ def perform(
     limits = limits or default_limits()
     entries, read = python_paths()
     read = [*read, str(job.checkout.path), os.path.realpath(job.checkout.path)]
+    if chosen.name != "none":
+        job, named = named_files.find(job)
+        named_files.link(named, here.scratch)
+        read += named.read
     hidden = _histories(read)
     device = job.options.get("device")
     wanted = confinement(chosen, here, _apart(read, hidden), limits, device, listed=tuple(read))

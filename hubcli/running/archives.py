@@ -42,6 +42,13 @@ def find(text: str) -> Path | None:
     return path
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a file is a TorchScript or torch.package archive."""
+    from engine import serialization
+
+    return serialization.sniff(path) in ("torchscript", "package")
+
+
 def checkout_of(path: Path) -> Checkout:
     """The folder of an archive, for a job in a child process."""
     folder = path.resolve().parent

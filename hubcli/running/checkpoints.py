@@ -18,11 +18,12 @@ from hubcli import paths, settings
 from hubcli.cache import weights
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
-from hubcli.errors import HubError, IntegrityError, LockMismatchError, UsageError
+from hubcli.errors import HubError, IntegrityError, LockMismatchError, NotFoundError, UsageError
 from hubcli.net import http, huggingface
 from hubcli.running import isolation
 
 _NAMED = 8  # names that a hint gives
+_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".index.json")
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -102,6 +103,50 @@ def _importable(name: str) -> Any:
 def is_index(url: str) -> bool:
     """Whether a URL is that of the index of a sharded checkpoint."""
     return urlsplit(url).path.lower().endswith(".index.json")
+
+
+def find(text: str) -> Path | None:
+    """The checkpoint that SPEC names where it is one, instead of a repository: by its suffix, or by ./, / or ~."""
+    named = text.lower().endswith(_SUFFIXES)
+    path = Path(os.path.expanduser(text))
+    if named and not path.exists() and path.parent.is_dir() and "://" not in text:
+        raise NotFoundError(f"there is no file {text}", hint="a repository is owner/repo, a URL or a folder")
+    return path if path.is_file() and (named or text.startswith((".", os.sep, "~"))) else None
+
+
+def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """What `hub show` tells of a checkpoint: its tensors, and the names of what else is in it."""
+    from engine import serialization
+
+    try:
+        told = serialization.describe(path, names)
+        size = sum(file.stat().st_size for file in files_of(path))
+    except pickle.UnpicklingError as error:
+        raise as_refused(str(path), error) from None
+    except MemoryError:
+        raise HubError(f"{path} does not fit into memory") from None
+    return {
+        "file": str(path),
+        "format": told.format,
+        "size": size,
+        "files": [path.name, *told.files],
+        "tensors": [{"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in told.tensors],
+        "bytes": told.bytes,
+        "others": list(told.others),
+        "metadata": dict(told.metadata),
+    }
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that a checkpoint has: of an index those that it names beside itself, too."""
+    if not path.name.lower().endswith(".index.json"):
+        return [path]
+    from engine import serialization
+
+    try:
+        return [path, *(path.parent / name for name in dict.fromkeys(serialization.read_index(path).values()))]
+    except (pickle.UnpicklingError, OSError):
+        return [path]
 
 
 def read_sharded(

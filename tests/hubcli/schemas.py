@@ -161,6 +161,16 @@ SCHEMAS: dict[str, Schema] = {
         seconds=NUMBER,
         weights=each(record(**WEIGHT)),
     ),
+    "hub show CHECKPOINT": document(
+        file=TEXT,
+        format={"enum": ["zip", "legacy", "tar", "safetensors", "sharded"]},
+        size=COUNT,
+        files=each(TEXT),
+        tensors=each(record(name=TEXT, shape=SHAPE, dtype=TEXT)),
+        bytes=COUNT,
+        others=each({"type": "string"}),
+        metadata={"type": "object"},
+    ),
     "hub show FILE": document(
         path=TEXT,
         format={"const": "onnx"},
