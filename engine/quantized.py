@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes, layouts
+from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine._tensor_str import _with_suffixes, contents
 from engine.backends.onednn import arrays, is_available
-from engine.device import CPU, device
 from engine.dispatch.overriding import always, made
-from engine.tensor import Size, Tensor, wrap
+from engine.encoded import EncodedTensor
+from engine.tensor import Tensor, wrap
 
 __all__ = [
     "QuantizedTensor", "choose_qparams", "dequantize", "from_integers", "linear_dynamic", "per_channel_affine",
@@ -48,13 +48,10 @@ per_tensor_symmetric, per_channel_symmetric = qscheme("per_tensor_symmetric"), q
 per_channel_affine_float_qparams = qscheme("per_channel_affine_float_qparams")
 
 
-class QuantizedTensor(Tensor):
+class QuantizedTensor(EncodedTensor):
     """Integers with a scale and a zero point, or one of each for every index of a dim (`axis`)."""
 
     is_quantized = True
-    layout = layouts.strided
-    _requires_grad = False
-    _q: np.ndarray
     _scale: Any
     _zero: Any
     _axis: int | None
@@ -72,55 +69,7 @@ class QuantizedTensor(Tensor):
             "torch.ao.nn.quantized.dynamic"
         )
 
-    @property
-    def shape(self) -> Size:
-        return Size(self._q.shape)
-
-    def size(self, dim: int | None = None) -> Any:
-        """The sizes, or the one of `dim`."""
-        return self.shape if dim is None else self._q.shape[wrap_dim(dim, self._q.ndim)]
-
-    ndim = property(lambda self: self._q.ndim, doc="The number of dimensions.")
-
-    def dim(self) -> int:
-        """The number of dimensions."""
-        return self._q.ndim
-
-    ndimension = dim
-
-    def numel(self) -> int:
-        """The number of elements."""
-        return self._q.size
-
-    nelement = numel
-
-    def element_size(self) -> int:
-        """Bytes an element."""
-        return self._q.itemsize
-
-    itemsize = property(element_size, doc="Bytes an element.")
-    nbytes = property(lambda self: self._q.nbytes, doc="Bytes of all elements.")
     dtype = property(lambda self: _OF[self._q.dtype], doc="`torch.qint8`, `torch.quint8` or `torch.qint32`.")
-
-    @property
-    def device(self) -> device:
-        return CPU
-
-    def stride(self, dim: int | None = None) -> Any:
-        """Steps in elements."""
-        steps = tuple(s // self._q.itemsize for s in self._q.strides)
-        return steps if dim is None else steps[dim]
-
-    def storage_offset(self) -> int:
-        """0."""
-        return 0
-
-    def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether elements lie in order."""
-        return bool(self._q.flags.c_contiguous)
-
-    def __len__(self) -> int:
-        return len(self._q)
 
     # --- what the integers stand for
 

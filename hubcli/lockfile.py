@@ -10,6 +10,7 @@
     commit = "<40 hex>"
     tree = "<40 hex>"                         git's id of the tree
     dirhash = "h1:<base64 of a sha256>"       see `dirhash`
+    allow = ["__main__.Config"]               classes that its checkpoints may name (--allow); may be absent
 
     [[weights]]
     url = "https://example.org/net-1a2b3c4d.pth"
@@ -61,6 +62,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _DIRHASH = re.compile(r"h1:[A-Za-z0-9+/]{43}=\Z")
 _USER = re.compile(r".+#[^\W\d]\w*\Z")
+_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+\Z")
 _SIGNED = re.compile(r"(?i)(^|[-_])(sig|signature|token|credential|expires|key|secret|auth|password)($|[-_])")
 
 
@@ -75,10 +77,11 @@ class Repo:
     commit: str
     tree: str
     dirhash: str
+    allow: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, checkout: Checkout) -> Repo:
-        """The pin that a published tree deserves."""
+    def of(cls, checkout: Checkout, allow: Iterable[str] = ()) -> Repo:
+        """The pin that a published tree deserves; `allow` are the classes that its checkpoints may name."""
         if checkout.commit is None or checkout.tree is None or checkout.ref is None:
             raise UsageError(f"{checkout.spec} is a folder: it has no commit to lock", spec=str(checkout.spec))
         found = trees.identity(checkout.path)
@@ -96,6 +99,7 @@ class Repo:
             checkout.commit,
             checkout.tree,
             dirhash(checkout.path),
+            tuple(sorted(set(allow))),
         )
 
     def verify(self, checkout: Checkout) -> None:
@@ -183,7 +187,14 @@ class Lock:
         return {
             "path": str(self.path),
             "repos": [
-                {"spec": one.spec, "commit": one.commit, "tree": one.tree, "dirhash": one.dirhash} for one in self.repos
+                {
+                    "spec": one.spec,
+                    "commit": one.commit,
+                    "tree": one.tree,
+                    "dirhash": one.dirhash,
+                    "allow": list(one.allow),
+                }
+                for one in self.repos
             ],
             "weights": [{"url": one.url, "sha256": one.sha256, "size": one.size} for one in self.weights],
         }
@@ -273,7 +284,7 @@ def dump(lock: Lock) -> str:
     """The text of the lock file."""
     import tomli_w
 
-    repos: list[dict[str, Any]] = [asdict(one) for one in lock.repos]
+    repos: list[dict[str, Any]] = [_without_empty(asdict(one)) for one in lock.repos]
     repos += [{"spec": spec} for spec in lock.wanted]
     files = [{**asdict(one), "used_by": list(one.used_by)} for one in lock.weights]
     files += [{"url": url} for url in lock.wanted_weights]
@@ -283,6 +294,12 @@ def dump(lock: Lock) -> str:
     if files:
         document["weights"] = files
     return f"{_HEAD}{tomli_w.dumps(document)}"
+
+
+def _without_empty(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry as it is written: without `allow` where nothing is allowed."""
+    allow = entry.pop("allow")
+    return {**entry, "allow": list(allow)} if allow else entry
 
 
 def _parse(path: Path, document: Mapping[str, Any]) -> Lock:
@@ -320,10 +337,13 @@ def _parse(path: Path, document: Mapping[str, Any]) -> Lock:
 
 
 def _repo(entry: Mapping[str, Any], spec: str, where: str) -> Repo:
-    _only(entry, {"spec", "url", "kind", "ref", "commit", "tree", "dirhash"}, where)
+    _only(entry, {"spec", "url", "kind", "ref", "commit", "tree", "dirhash", "allow"}, where)
     kind = _text(entry, "kind", where)
     if kind not in ("branch", "tag", "commit"):
         raise ValueError(f"{where}: kind {kind!r} is not branch, tag or commit")
+    allow = entry.get("allow", [])
+    if not isinstance(allow, list) or not all(isinstance(name, str) and _CLASS.match(name) for name in allow):
+        raise ValueError(f"{where}: allow is not a list of classes (package.module.Class)")
     return Repo(
         spec,
         _url(entry, where),
@@ -332,6 +352,7 @@ def _repo(entry: Mapping[str, Any], spec: str, where: str) -> Repo:
         _matching(entry, "commit", _COMMIT, where),
         _matching(entry, "tree", _COMMIT, where),
         _matching(entry, "dirhash", _DIRHASH, where),
+        tuple(allow),
     )
 
 
@@ -407,15 +428,19 @@ def lock_repos(
     lock: Lock,
     checkouts: Sequence[Checkout],
     called: Mapping[str, Sequence[weights.Weight]] | None = None,
+    allow: Sequence[str] = (),
 ) -> Lock:
     """`lock` with these trees pinned, and with the weights that their specs are known to use.
 
     `called` maps `spec#entrypoint` to what a call has just read: exactly that is pinned for it.
+    `allow` are classes that checkpoints of these trees may name; without any, those that are recorded stay.
     Other pins stay; weights that no spec of the lock uses any more go.
     """
     called = called or {}
     repos = {one.spec: one for one in lock.repos}
-    repos.update((str(one.spec), Repo.of(one)) for one in checkouts)
+    for one in checkouts:
+        before = repos.get(str(one.spec))
+        repos[str(one.spec)] = Repo.of(one, allow or (before.allow if before else ()))
     users: dict[tuple[str, str], set[str]] = {}
     pins: dict[tuple[str, str], Weights] = {}
     for pin in lock.weights:

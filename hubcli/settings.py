@@ -52,6 +52,7 @@ class Settings:
     json: bool = False
     accept_changed: bool = False
     allow_missing: bool = False
+    allow: tuple[str, ...] = ()  # classes that checkpoints may name
     lock: Lock | None = None
 
     def __repr__(self) -> str:

@@ -170,14 +170,20 @@ def load_state_dict_from_url(
 
     A hash of at least 8 hex digits before the extension is always checked; where `check_hash` asks and
     the name has none, the digest is recorded, as of any file.  Files are read without pickle, so that
-    `weights_only` matters only where torch itself is the framework.
+    `weights_only` matters only where torch itself is the framework.  The URL of an index (`.index.json`) stands for the
+    sharded checkpoint: the files that it names are fetched from beside it, and their tensors are one state dict.
     """
+    index = checkpoints.is_index(url)
     for last in (False, False, True):
         with hinting():
             weight, path = weights.obtain(
-                url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name, checkpoint=True
+                url, model_dir, progress=progress, check_hash=check_hash, file_name=file_name, checkpoint=not index
             )
         try:
+            if index:
+                return checkpoints.read_sharded(
+                    url, path, weight.file, map_location, model_dir=model_dir, progress=progress
+                )
             return checkpoints.read_state_dict(path, weight.file, map_location, weights_only=weights_only)
         except FileNotFoundError:  # removed from the cache just now: fetch it again
             if last or path.exists():

@@ -105,7 +105,6 @@ STANDS_FOR = {
     "hubcli/reading/*": "hubcli/reading/test_hubconf.py hubcli/reading/test_listing.py",
     "hubcli/running/*": "hubcli/running/test_invoke.py hubcli/commands/test_run.py hubcli/commands/test_profile.py",
     "hubcli/running/child_site/*": "hubcli/running/test_children.py",
-    "hubcli/running/checkpoints.py": "hubcli/test_torch_hub.py",
     "hubcli/net/*": "hubcli/net/test_http.py hubcli/net/test_git.py",
     "hubcli/check.py": "hubcli/commands/test_check.py",
     "hubcli/errors.py": "hubcli/test_status.py",

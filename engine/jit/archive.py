@@ -15,7 +15,7 @@ from engine.serialization._tensors import TensorBuilder
 from engine.serialization.errors import DEFAULT_LIMITS, CallerError, UnpicklingError, shown
 from engine.serialization.globals import Function, SafeResolver
 from engine.serialization.readers import storage_reader
-from engine.serialization.source import Source
+from engine.serialization.source import Source, naming
 from engine.serialization.unpickler import Unpickler
 from engine.serialization.ziparchive import ZipArchive
 from engine.tensor import Tensor
@@ -36,23 +36,24 @@ _TAGS = ("build_intlist", "build_tensorlist", "build_doublelist", "build_boollis
 
 def read(f: Any, map_location: Any = None, extra_files: dict | None = None) -> RecursiveScriptModule:
     """The module in an archive; UnpicklingError, with the reason, for a file that is damaged or refused."""
-    source = Source(f)
-    try:
-        archive = ZipArchive(source)
-        root = _root(archive)
-        archive.check(lambda name: name.startswith((f"{root}code/", f"{root}extra/")))
-        module = _Reader(archive, root, TensorBuilder(map_location)).module()
-        for name in extra_files or ():
-            entry = f"{root}extra/{name}"
-            if entry in archive.entries:
-                content = archive.inflated(entry, 1 << 30)
-                extra_files[name] = content if isinstance(extra_files[name], bytes) else content.decode("utf-8")
-        source.finish(source.size)
-        return module
-    except CallerError as e:
-        raise e.original from None
-    finally:
-        source.close()
+    with naming(f):
+        source = Source(f)
+        try:
+            archive = ZipArchive(source)
+            root = _root(archive)
+            archive.check().verify()
+            module = _Reader(archive, root, TensorBuilder(map_location)).module()
+            for name in extra_files or ():
+                entry = f"{root}extra/{name}"
+                if entry in archive.entries:
+                    content = archive.text(entry, 1 << 30)
+                    extra_files[name] = content if isinstance(extra_files[name], bytes) else content.decode("utf-8")
+            source.finish(source.size)
+            return module
+        except CallerError as e:
+            raise e.original from None
+        finally:
+            source.close()
 
 
 def _root(archive: ZipArchive) -> str:
@@ -97,7 +98,7 @@ class _Reader:
         total, folder = 0, f"{self.root}code/"
         for name in self.archive.entries:
             if name.startswith(folder) and name.endswith(".py"):
-                content = self.archive.inflated(name, MAX_TEXT)
+                content = self.archive.text(name, MAX_TEXT)
                 total += len(content)
                 if total > _MAX_CODE:
                     raise UnpicklingError(f"the archive has more than {_MAX_CODE} bytes of code")

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.serialization import UnpicklingError
 from engine.serialization.readers import globals_of
-from engine.serialization.source import Source
+from engine.serialization.source import Source, naming
 from engine.serialization.ziparchive import ZipArchive
 
 __all__ = ["Contents", "contents", "extern_names", "root_of"]
@@ -47,7 +47,7 @@ def root_of(archive: ZipArchive) -> str:
 def extern_names(archive: ZipArchive, root: str) -> tuple[str, ...]:
     """The modules that the package's code imports from the process; UnpicklingError for a list that is no text."""
     try:
-        text = archive.inflated(root + _EXTERN, _MOST_NAMES).decode("utf-8")
+        text = archive.text(root + _EXTERN, _MOST_NAMES).decode("utf-8")
     except UnicodeDecodeError:
         raise UnpicklingError("the package's list of extern modules is not UTF-8") from None
     return tuple(name for name in text.split("\n") if name)
@@ -58,27 +58,28 @@ def contents(file_or_buffer: Any) -> Contents:
 
     file_or_buffer: path or binary file object.  Raises UnpicklingError for a file that is damaged or no package.
     """
-    source = Source(file_or_buffer)
-    try:
-        archive = ZipArchive(source).check()
-        root = root_of(archive)
-        modules: dict[str, int] = {}
-        pickles: dict[str, tuple[str, ...]] = {}
-        files: dict[str, int] = {}
-        count = size = 0
-        for name, entry in archive.entries.items():
-            path = name.removeprefix(root)
-            if path.startswith(".data/") or path in ("byteorder", "version"):
-                if path.endswith(".storage"):
-                    count, size = count + 1, size + entry.size
-            elif path.endswith(".py"):
-                modules[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")] = entry.size
-            elif path.endswith(".pkl"):
-                pickles[path] = tuple(globals_of(archive.read(name)))
-            else:
-                files[path] = entry.size
-        version = root + ".data/python_version"
-        python = archive.inflated(version, 1000).decode("utf-8", "replace") if version in archive.entries else None
-        return Contents(python, extern_names(archive, root), modules, pickles, files, (count, size))
-    finally:
-        source.close()
+    with naming(file_or_buffer):
+        source = Source(file_or_buffer)
+        try:
+            archive = ZipArchive(source).check()
+            root = root_of(archive)
+            modules: dict[str, int] = {}
+            pickles: dict[str, tuple[str, ...]] = {}
+            files: dict[str, int] = {}
+            count = size = 0
+            for name, entry in archive.entries.items():
+                path = name.removeprefix(root)
+                if path.startswith(".data/") or path in ("byteorder", "version"):
+                    if path.endswith(".storage"):
+                        count, size = count + 1, size + entry.size
+                elif path.endswith(".py"):
+                    modules[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")] = entry.size
+                elif path.endswith(".pkl"):
+                    pickles[path] = tuple(globals_of(archive.read(name)))
+                else:
+                    files[path] = entry.size
+            version = root + ".data/python_version"
+            python = archive.text(version, 1000).decode("utf-8", "replace") if version in archive.entries else None
+            return Contents(python, extern_names(archive, root), modules, pickles, files, (count, size))
+        finally:
+            source.close()

@@ -17,7 +17,7 @@ from engine.serialization.allow import AllowList
 from engine.serialization.errors import DEFAULT_LIMITS, UnpicklingError, shown
 from engine.serialization.globals import SafeResolver
 from engine.serialization.readers import storage_reader
-from engine.serialization.source import Source
+from engine.serialization.source import Source, naming
 from engine.serialization.unpickler import Unpickler
 from engine.serialization.ziparchive import ZipArchive
 
@@ -137,7 +137,8 @@ class PackageImporter(Importer):
     def __init__(self, file_or_buffer: Any, module_allowed: Callable[[str], bool] = lambda module_name: True) -> None:
         self._source = Source(file_or_buffer)
         self._source.close()  # the mapping stays, or what was read where there is none
-        self._archive = ZipArchive(self._source).check()
+        with naming(file_or_buffer):
+            self._archive = ZipArchive(self._source).check()
         self.filename = str(file_or_buffer) if isinstance(file_or_buffer, str) else "<binary>"
         self._root = root_of(self._archive)
         self._prefix = f"<torch_package_{next(_number)}>"

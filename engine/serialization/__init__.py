@@ -12,14 +12,25 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals, safe_names
 from .errors import UnpicklingError
-from .formats import Conversion, convert, get_unsafe_globals_in_checkpoint, read, read_arrays, sniff
+from .formats import (
+    Conversion,
+    Description,
+    convert,
+    describe,
+    get_unsafe_globals_in_checkpoint,
+    read,
+    read_arrays,
+    sniff,
+)
+from .sharded import is_index, read_index, read_shards
 
 __all__ = [
-    "Conversion", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert", "default_restore_location",
-    "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_safetensors", "read_arrays", "safe_globals",
-    "save", "save_safetensors", "sniff",
+    "Conversion", "Description", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert",
+    "default_restore_location", "describe", "get_safe_globals", "get_unsafe_globals_in_checkpoint", "is_index", "load",
+    "load_safetensors", "read_arrays", "read_index", "read_shards", "safe_globals", "safe_names", "save",
+    "save_safetensors", "sniff",
 ]  # fmt: skip
 
 
@@ -53,6 +64,7 @@ def load(
     mmap: bool | None = None,
     allow: Iterable[Any] = (),
     encoding: str = "utf-8",
+    shards: Mapping[str, Any] | None = None,
     **pickle_load_args: Any,
 ) -> Any:
     """Read what `save`, torch.save or safetensors wrote (torch.load).
@@ -61,11 +73,17 @@ def load(
     mmap: None maps a zip or safetensors file where that is possible, so that nothing is copied and tensors can be
     written without changing the file; True demands it; False copies.  A mapped file must not be changed in place.
 
-    Files are read by an interpreter that builds tensors, containers and numbers and calls nothing.  Other classes
-    are refused unless listed: allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], or
-    `add_safe_globals`.  weights_only=False also accepts classes of modules that the caller has imported
-    already, or of submodules of such packages, made without calling them; it imports nothing else and never runs a
-    function named by the file.
+    Files are read by an interpreter that builds tensors, containers, numbers and values of the standard library
+    (`argparse.Namespace`, paths, dates, ...) and calls nothing.  A member of an enumeration whose class cannot be
+    imported is its value under the class's name.  Other classes are refused unless listed:
+    allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], `add_safe_globals` or, by name alone, `safe_names`.
+    weights_only=False also accepts classes of modules that the caller has imported already, or of submodules of such
+    packages, made without calling them; it imports nothing else and never runs a function named by the file.
+
+    The index of a sharded checkpoint (`model.safetensors.index.json`, `pytorch_model.bin.index.json`) is read with all
+    files that it names: a dict of tensors by name.  They lie beside it, or where `shards` says: name -> path.
+
+    The CRC-32 of what is read from a zip file is compared, but with mmap=True, which reads pages when they are used.
 
     Raises UnpicklingError (a pickle.UnpicklingError and a RuntimeError) with one sentence for a file that is
     damaged or refused, OSError for one that cannot be read, RuntimeError for a device that is not there.
@@ -80,7 +98,7 @@ def load(
             raise TypeError(f"load() got an unexpected keyword argument '{min(unknown)}'")
         warnings.warn("pickle_load_args are ignored: files are not read with pickle", stacklevel=2)
     allowed = AllowList(allow, imported=weights_only is False)
-    return read(f, TensorBuilder(map_location), allow=allowed, mmap=mmap, encoding=encoding)
+    return read(f, TensorBuilder(map_location), allow=allowed, mmap=mmap, encoding=encoding, shards=shards)
 
 
 def save(

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 import engine
-from engine import backends, dtypes
+from engine import backends, dtypes, float8
 from engine.device import CPU, device
 from engine.storage import Memory, Storage, UntypedStorage, strided
 from engine.tensor import _INTERNAL, Size, Tensor, wrap
 
 from .errors import CallerError, UnpicklingError, shown
 from .pickler import Global, Persistent, Reduce, Token
+from .placeholders import Absent, EnumValue
 from .records import RawStorage, numpy_dtype
 from .writers import ArchiveLayout
 
@@ -113,6 +114,8 @@ class TensorBuilder:
 
     def tensor(self, array: np.ndarray, storage: RawStorage | None, requires_grad: bool) -> Tensor:
         where = self._place(storage)
+        if array.dtype.name in float8.NAMES:
+            return float8.from_array(array).to(where)
         if where.type != "cpu":
             array = self._moved(array, storage, where)
         result = wrap(array)
@@ -147,7 +150,7 @@ class TensorBuilder:
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         from engine.nn.parameter import Parameter
 
-        return Parameter(data, requires_grad)
+        return data if isinstance(data, float8.Float8Tensor) else Parameter(data, requires_grad)
 
     def storage(self, storage: RawStorage) -> UntypedStorage:
         array = storage.numpy()
@@ -172,6 +175,8 @@ class TensorBuilder:
         return isinstance(obj, Tensor)
 
     def to_numpy(self, tensor: Any) -> np.ndarray:
+        if isinstance(tensor, float8.Float8Tensor):
+            return tensor._q
         return backends.of_array(tensor._array).to_host(tensor._array)
 
     def device(self, *args: Any) -> Any:
@@ -206,6 +211,8 @@ def substitute(plan: ArchiveLayout, obj: Any) -> Token | None:
     """How torch's pickles write a tensor, parameter, storage, dtype, device or size; None for other objects."""
     if isinstance(obj, Tensor):
         return _tensor_token(plan, obj)
+    if isinstance(obj, Absent | EnumValue):
+        return obj.token()
     if isinstance(obj, dtypes.dtype):
         return Global("torch", obj.name)
     if isinstance(obj, device):
@@ -232,6 +239,8 @@ def _tensor_token(plan: ArchiveLayout, tensor: Tensor) -> Reduce:
 
     if tensor.is_quantized:
         return _quantized_token(plan, tensor)
+    if isinstance(tensor, float8.Float8Tensor):
+        return plan.tensor(tensor._q, tensor.dtype.name)
     state = {k: v for k, v in vars(tensor).items() if k not in _INTERNAL}
     hooks = Reduce(Global("collections", "OrderedDict"))
     if isinstance(tensor, Parameter):

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from engine.dispatch import OPS, PUBLIC
 
+from .placeholders import Absent
+
 __all__ = [
-    "BLOCKED_MODULES", "AllowList", "add_safe_globals", "clear_safe_globals", "engine_twin", "get_safe_globals",
-    "safe_globals",
+    "BLOCKED_MODULES", "AllowList", "add_safe_globals", "check_name", "clear_safe_globals", "engine_twin",
+    "get_safe_globals", "get_safe_names", "homes", "is_absent", "safe_globals", "safe_names",
 ]  # fmt: skip
 
 # Refused even when allowed: nothing in them is data.
-BLOCKED_MODULES = frozenset({"os", "posix", "nt", "sys", "subprocess", "pty", "runpy", "importlib"})
-_BLOCKED_BUILTINS = frozenset({"eval", "exec", "compile", "__import__", "open", "getattr", "setattr", "delattr"})
+BLOCKED_MODULES = frozenset({
+    "os", "posix", "nt", "sys", "subprocess", "pty", "runpy", "importlib", "ctypes", "_ctypes", "socket", "shutil",
+    "code", "codeop", "webbrowser", "pickle", "_pickle", "marshal", "pdb", "bdb", "timeit", "signal", "pkgutil",
+    "zipimport", "operator", "_operator", "multiprocessing",
+})  # fmt: skip
+_BLOCKED_BUILTINS = frozenset({
+    "eval", "exec", "compile", "__import__", "open", "getattr", "setattr", "delattr", "input", "breakpoint", "globals",
+    "locals", "vars",
+})  # fmt: skip
+# Modules whose classes are never built for a name alone: the standard library, and what reads the file.
+_NEVER_BUILT = frozenset(sys.stdlib_module_names | {"numpy", "engine", "hubcli"})
+_SCRIPTS = frozenset({"__main__", "__mp_main__"})
+_MOST_ROOTS = 64
 
 # The list of this process, as torch.serialization keeps one: entry -> None, in order of arrival.
 _registered: dict[Any, None] = {}
+# Names that the user of this process permits, as `safe_names` describes.
+_names: dict[str, None] = {}
+# Functions of a module's name that know modules which `sys.modules` has under another name; a higher layer adds one.
+homes: list[Callable[[str], Any]] = []
+_absent_roots: dict[str, bool] = {}
 
 
 def add_safe_globals(safe_globals: Iterable[Any]) -> None:
@@ -53,6 +73,62 @@ class safe_globals:
     def __exit__(self, *exc: object) -> None:
         for entry in self.added:
             _registered.pop(entry, None)
+
+
+@contextlib.contextmanager
+def safe_names(names: Iterable[str]) -> Iterator[None]:
+    """Let `load` inside the block read objects of these classes: names as files have them (`package.module.Class`).
+
+    Unlike entries of `safe_globals`, names need not be importable, and nothing is imported for them.  An object becomes
+    one of the class where this process has imported it already and where it is a class of neither the standard library
+    nor numpy; else a placeholder, which has the attributes that the file gives and runs nothing.  A function is never
+    called: what it would have returned is a placeholder.  Raises ValueError for what is no name of a class and for
+    names that are blocked for every file.
+    """
+    given = tuple(names)
+    for name in given:
+        check_name(name)
+    added = [name for name in given if name not in _names]
+    _names.update(dict.fromkeys(given))
+    try:
+        yield
+    finally:
+        for name in added:
+            _names.pop(name, None)
+
+
+def get_safe_names() -> list[str]:
+    """The names of the `safe_names` that are active."""
+    return list(_names)
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError unless `name` is the dotted path of a class or function that a caller may permit."""
+    parts = name.split(".") if isinstance(name, str) else []
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts) or len(name) > 300:
+        raise ValueError(f"{name!r} is not the name of a class: write package.module.Class")
+    if is_blocked(name):
+        raise ValueError(f"{name} runs code instead of being data, and is refused for every checkpoint")
+
+
+def is_absent(path: str) -> bool:
+    """Return whether `path` names something that cannot be imported here, as classes of a training script cannot.
+
+    Nothing is imported to find out; a file that names very many packages is not believed.
+    """
+    root, *rest = path.split(".")
+    if not rest or not all(part.isidentifier() for part in (root, *rest)):
+        return False
+    if root in _SCRIPTS:
+        return _in_memory(path) is None
+    if root in sys.modules or root in sys.stdlib_module_names or root in ("torch", "numpy"):
+        return False
+    if root not in _absent_roots and len(_absent_roots) < _MOST_ROOTS:
+        try:
+            _absent_roots[root] = importlib.util.find_spec(root) is None
+        except (ImportError, ValueError, AttributeError):
+            _absent_roots[root] = False
+    return _absent_roots.get(root, False)
 
 
 def _check(entry: Any) -> None:
@@ -116,8 +192,11 @@ class AllowList:
     must be listed by itself.
     """
 
-    def __init__(self, allow: Iterable[Any] = (), imported: bool = False) -> None:
+    def __init__(self, allow: Iterable[Any] = (), imported: bool = False, names: Iterable[str] = ()) -> None:
         self.imported = imported
+        self.names = frozenset((*_names, *names))
+        for name in self.names - _names.keys():
+            check_name(name)
         self.by_path: dict[str, Any] = {}
         self.objects: dict[int, Any] = {}  # what may be called as well, by id
         self.prefixes: list[str] = []
@@ -154,6 +233,8 @@ class AllowList:
         if is_blocked(path):
             return None
         found = self.by_path.get(path)
+        if found is None and path in self.names:
+            found = self.by_path[path] = self._by_name(path, module, name)
         if found is not None or not self:
             return found
         twin = engine_twin(path)
@@ -176,6 +257,18 @@ class AllowList:
                 return found
             return found if found is not None and found is twin else None
         return None
+
+    def _by_name(self, path: str, module: str, name: str) -> Any:
+        """The class of that name where this process has it, to be built; else what makes placeholders."""
+        if path.partition(".")[0] in _NEVER_BUILT:
+            return Absent(path, permitted=True)
+        found = engine_twin(path) or _in_memory(path, module, name)
+        for home in homes if found is None else ():
+            found = found or _member(home(module), name)
+        if not isinstance(found, type) or found.__module__.partition(".")[0] in sys.stdlib_module_names:
+            return Absent(path, permitted=True)
+        self.objects[id(found)] = found
+        return found
 
     def may_call(self, found: Any) -> bool:
         """Whether the caller listed this very object, so that a file may call it with arguments."""
@@ -224,7 +317,11 @@ def _in_memory(path: str, module: str | None = None, name: str | None = None) ->
     """
     if module is None or name is None:
         module, _, name = path.rpartition(".")
-    found: Any = sys.modules.get(module)
+    return _member(sys.modules.get(module), name)
+
+
+def _member(found: Any, name: str) -> Any:
+    """What the dotted `name` leads to from a module, or None."""
     for depth, part in enumerate(name.split(".")):
         if found is None or part.startswith("__") or (depth and not isinstance(found, type)):
             return None

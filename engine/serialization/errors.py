@@ -5,15 +5,33 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LIMITS", "CallerError", "Limits", "UnpicklingError", "shown"]
+__all__ = ["DEFAULT_LIMITS", "CallerError", "Limits", "UnpicklingError", "UnsupportedGlobalError", "shown"]
 
 
 class UnpicklingError(pickle.UnpicklingError, RuntimeError):
     """A checkpoint was refused; the message is one sentence that names the reason.
 
     It is a `pickle.UnpicklingError` (what torch raises for a bad pickle) and a RuntimeError (what torch
-    raises for a bad archive), so that code written for torch catches it.
+    raises for a bad archive), so that code written for torch catches it.  reason: the sentence without the file's
+    name.  file: that name, where the caller gave a path.  globals: the classes and functions that the file names and
+    that would have to be permitted.
     """
+
+    def __init__(self, reason: str, file: str | None = None, globals: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{shown(file, 300)}: {reason}" if file else reason)
+        self.reason, self.file, self.globals = reason, file, globals
+
+
+class UnsupportedGlobalError(UnpicklingError):
+    """A file names a class or function (`path`) that is neither known nor permitted."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"Unsupported global: {shown(path)} was refused; if you trust the file, permit this class with "
+            f"allow=[...] or add_safe_globals([...])",
+            globals=(path,),
+        )
+        self.path = path
 
 
 class CallerError(Exception):
@@ -34,7 +52,8 @@ class Limits:
     keys whose hashes a file can choose: all but text, bytes and whole numbers in about their order (32,000 large
     numbers or 7,000 pairs of numbers in one dictionary reach it).  base_memory, memory_ratio: a pickle of n bytes
     may create objects of `base_memory + memory_ratio * n` bytes.  expanded: elements of a view that repeats a storage.
-    entries: files in an archive.  header: bytes of a safetensors header; header_values: what stands in it.
+    entries: files in an archive.  inflated, inflated_ratio: compressed entries of a file of n bytes may fill
+    `inflated + inflated_ratio * n` bytes.  header: bytes of a safetensors header; header_values: what stands in it.
     """
 
     opcodes: int = 32_000_000
@@ -48,6 +67,8 @@ class Limits:
     memory_ratio: int = 32
     expanded: int = 1 << 26
     entries: int = 1_000_000
+    inflated: int = 1 << 30
+    inflated_ratio: int = 64
     header: int = 100_000_000
     header_values: int = 8_000_000
 

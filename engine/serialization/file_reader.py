@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
 from typing import Any
 
 import engine
 from engine.dtypes import dtype as _dtype
 from engine.tensor import Tensor
+
+from .errors import UnpicklingError
+from .source import Source
+from .ziparchive import ZipArchive
 
 __all__ = ["PyTorchFileReader"]
 
@@ -16,11 +19,13 @@ class PyTorchFileReader:
     """Reads records by name (`data.pkl`, `data/0`) from a path or a file.  RuntimeError where there is none."""
 
     def __init__(self, name_or_buffer: Any) -> None:
+        source = Source(name_or_buffer)
+        source.close()  # the mapping stays, or what was read where there is none
         try:
-            self._zip = zipfile.ZipFile(name_or_buffer)
-        except zipfile.BadZipFile as error:
+            self._zip = ZipArchive(source).check()
+        except UnpicklingError as error:
             raise RuntimeError(f"PytorchStreamReader failed reading zip archive: {error}") from None
-        names = self._zip.namelist()
+        names = list(self._zip.entries)
         root = {name.partition("/")[0] for name in names}
         if len(root) != 1:
             raise RuntimeError("PytorchStreamReader failed locating the folder of the records")
@@ -28,17 +33,17 @@ class PyTorchFileReader:
 
     def has_record(self, name: str) -> bool:
         """Whether there is such a record."""
-        return self._root + name in self._zip.NameToInfo
+        return self._root + name in self._zip.entries
 
     def get_all_records(self) -> list[str]:
         """The names of all records."""
-        return [name[len(self._root) :] for name in self._zip.namelist()]
+        return [name[len(self._root) :] for name in self._zip.entries]
 
     def get_record(self, name: str) -> bytes:
-        """The bytes of a record."""
+        """The bytes of a record.  RuntimeError where there is none, or where it is damaged."""
         if not self.has_record(name):
             raise RuntimeError(f"PytorchStreamReader failed locating file {name}: file not found")
-        return self._zip.read(self._root + name)
+        return bytes(self._zip.read(self._root + name))
 
     def get_storage_from_record(self, name: str, numel: int, dtype: _dtype) -> Tensor:
         """A tensor (numel) of a record's bytes.  RuntimeError when there are fewer."""

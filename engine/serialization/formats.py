@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from .allow import AllowList
+from . import placeholders, plain
+from .allow import AllowList, is_absent
 from .arrays import ArrayBuilder
-from .errors import DEFAULT_LIMITS, CallerError, Limits, UnpicklingError, shown
+from .errors import DEFAULT_LIMITS, CallerError, Limits, UnpicklingError, UnsupportedGlobalError, shown
 from .globals import Builder, SafeResolver
 from .readers import list_globals, read_legacy, read_tar, read_zip
 from .safetensors import looks_like, read_safetensors, write_safetensors
-from .source import Source, is_path
+from .sharded import is_index, read_index, read_shards
+from .source import Source, is_path, naming
 from .ziparchive import ZipArchive
 
-__all__ = ["Conversion", "convert", "format_of", "get_unsafe_globals_in_checkpoint", "read", "read_arrays", "sniff"]
+__all__ = [
+    "Conversion", "Description", "convert", "describe", "format_of", "get_unsafe_globals_in_checkpoint", "read",
+    "read_arrays", "sniff",
+]  # fmt: skip
 
 _LEGACY_HEAD = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the magic number as LONG1
 _OTHERS = (
@@ -64,10 +69,13 @@ def _old_tar(head: bytes) -> bool:
 
 
 def sniff(f: Any) -> str:
-    """The format of a file: `zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors` or `unknown`.
+    """The format of a file: `zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors`, `sharded` or `unknown`.
 
-    f: path or seekable binary file object, which is left where it was.
+    f: path or seekable binary file object, which is left where it was.  An index of a sharded checkpoint is known by
+    its name.
     """
+    if is_index(f):
+        return "sharded"
     here = None if is_path(f) else f.tell()
     source = Source(f)
     try:
@@ -111,72 +119,136 @@ def read(
     encoding: str = "utf-8",
     limits: Limits = DEFAULT_LIMITS,
     formats: tuple[str, ...] = (),
+    shards: Mapping[str, Any] | None = None,
 ) -> Any:
     """The object in a checkpoint of any format (or of `formats` only), its tensors made by `builder`.
 
-    A safetensors file gives a dict.  mmap=True demands a mapping, which only zip and safetensors permit.
+    A safetensors file gives a dict, and so does the index of a sharded checkpoint: by the name of a path, or where
+    `shards` says where its files are.  mmap=True demands a mapping, which only zip and safetensors permit.
     """
-    source = Source(f, mmap)
-    try:
-        kind = format_of(source)
-        if kind == "package":
-            raise _package()
-        if formats and kind not in formats and kind != "unknown":
-            raise UnpicklingError(f"the file has the format {kind}, not {' or '.join(formats)}")
-        if mmap and kind not in ("zip", "torchscript", "safetensors"):
-            if kind == "unknown":
+    if shards is not None or (is_index(f) and not formats):
+        one = lambda path: read(path, builder, allow=allow, mmap=mmap, encoding=encoding, limits=limits)
+        return read_shards(f, one, builder.is_tensor, shards)
+    with naming(f):
+        source = Source(f, mmap)
+        try:
+            kind = format_of(source)
+            if kind == "package":
+                raise _package()
+            if formats and kind not in formats and kind != "unknown":
+                raise UnpicklingError(f"the file has the format {kind}, not {' or '.join(formats)}")
+            if mmap and kind not in ("zip", "torchscript", "safetensors"):
+                if kind == "unknown":
+                    raise _unknown(source)
+                raise RuntimeError(
+                    "mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True), "
+                    "please torch.save your checkpoint with this option in order to use mmap."
+                )
+            if mmap is None and kind in ("legacy", "tar"):
+                source.unmapped()  # their storages are not aligned: read them, so that memory holds them once
+            resolver = SafeResolver(builder, allow)
+            end = source.size
+            if kind in ("zip", "torchscript"):
+                result = read_zip(source, resolver, encoding, limits)
+            elif kind == "legacy":
+                result, end = read_legacy(source, resolver, encoding, limits)
+            elif kind == "tar":
+                result = read_tar(source, resolver, encoding, limits)
+            elif kind == "safetensors":
+                arrays, _ = read_safetensors(source, limits)
+                result = {name: builder.tensor(array, storage, False) for name, (array, storage) in arrays.items()}
+            else:
                 raise _unknown(source)
-            raise RuntimeError(
-                "mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True), please "
-                "torch.save your checkpoint with this option in order to use mmap."
-            )
-        if mmap is None and kind in ("legacy", "tar"):
-            source.unmapped()  # their storages are not aligned: read them, so that memory holds them once
-        resolver = SafeResolver(builder, allow)
-        end = source.size
-        if kind in ("zip", "torchscript"):
-            result = read_zip(source, resolver, encoding, limits)
-        elif kind == "legacy":
-            result, end = read_legacy(source, resolver, encoding, limits)
-        elif kind == "tar":
-            result = read_tar(source, resolver, encoding, limits)
-        elif kind == "safetensors":
-            arrays, _ = read_safetensors(source, limits)
-            result = {name: builder.tensor(array, storage, False) for name, (array, storage) in arrays.items()}
-        else:
-            raise _unknown(source)
-        source.finish(end)
-        return result
-    except CallerError as e:
-        raise e.original from None
-    finally:
-        source.close()
+            source.finish(end)
+            return result
+        except CallerError as e:
+            raise e.original from None
+        except UnsupportedGlobalError as e:
+            names = dict.fromkeys((e.path, *_unsupported(source, kind, resolver)))
+            more = f" (and it names {', '.join(map(shown, list(names)[1:9]))})" if len(names) > 1 else ""
+            raise UnpicklingError(f"{e.reason}{more}", globals=tuple(names)) from None
+        finally:
+            source.close()
 
 
-def read_arrays(f: Any, allow: Iterable[Any] = (), mmap: bool | None = None, formats: tuple[str, ...] = ()) -> Any:
+def _unsupported(source: Source, kind: str, resolver: SafeResolver) -> list[str]:
+    """The globals of a file that would have to be permitted, found without building anything."""
+    if kind not in ("zip", "legacy", "tar"):
+        return []
+    try:
+        names, made = list_globals(source, kind)
+    except UnpicklingError:
+        return []
+    return [path for path in names if resolver.would_refuse(path, path in made)]
+
+
+def read_arrays(
+    f: Any,
+    allow: Iterable[Any] = (),
+    mmap: bool | None = None,
+    formats: tuple[str, ...] = (),
+    names: Iterable[str] = (),
+    shards: Mapping[str, Any] | None = None,
+) -> Any:
     """The object in a checkpoint with numpy arrays for tensors (strided views over the file where it is mapped).
 
-    formats: the only ones to take, where not any.
+    formats: the only ones to take, where not any.  names: of classes, as `safe_names` takes them.
+    shards: where the files of an index are, as `load` takes them.
     """
-    return read(f, ArrayBuilder(), allow=AllowList(allow), mmap=mmap, formats=formats)
+    return read(f, ArrayBuilder(), allow=AllowList(allow, names=names), mmap=mmap, formats=formats, shards=shards)
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     """The globals in a file that `load` would refuse without an allow-list; nothing is built."""
-    source = Source(f)
-    try:
-        kind = format_of(source)
-        if kind == "safetensors":
-            return []
-        if kind not in ("zip", "legacy", "tar"):
-            if kind == "package":
-                raise _package()
-            raise _unknown(source) if kind == "unknown" else UnpicklingError("the file is a TorchScript archive")
-        paths = list_globals(source, kind)
-    finally:
-        source.close()
-    resolver = SafeResolver(ArrayBuilder())
-    return [path for path in paths if not resolver.knows(path)]
+    if is_index(f):
+        folder, files = os.path.dirname(os.fspath(f)), dict.fromkeys(read_index(f).values())
+        found = [get_unsafe_globals_in_checkpoint(os.path.join(folder, file)) for file in files]
+        return list(dict.fromkeys(name for names in found for name in names))
+    with naming(f):
+        source = Source(f)
+        try:
+            kind = format_of(source)
+            if kind == "safetensors":
+                return []
+            if kind not in ("zip", "legacy", "tar"):
+                if kind == "package":
+                    raise _package()
+                raise _unknown(source) if kind == "unknown" else UnpicklingError("the file is a TorchScript archive")
+            paths, made = list_globals(source, kind)
+        finally:
+            source.close()
+    resolver = SafeResolver(ArrayBuilder(), AllowList())
+    return [path for path in paths if not resolver.knows(path) and not (is_absent(path) and path not in made)]
+
+
+# -- description ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a checkpoint holds: tensors as (name, shape, dtype), paths of other values, files, bytes of the tensors.
+
+    Names are those that `convert` would give.  metadata: that of a safetensors file.  files: of a sharded checkpoint.
+    """
+
+    format: str
+    tensors: tuple[tuple[str, tuple[int, ...], str], ...]
+    bytes: int
+    others: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+
+
+def describe(f: Any, names: Iterable[str] = ()) -> Description:
+    """What the checkpoint at the path `f` holds; its tensors are not copied.
+
+    names: of classes that the file may name, as `safe_names` takes them.  Raises UnpicklingError for a bad file.
+    """
+    kind = sniff(f)
+    tensors, others = _named_tensors(read_arrays(f, names=names))
+    listed = tuple((name, array.shape, array.dtype.name) for name, array in tensors.items())
+    files = tuple(dict.fromkeys(read_index(f).values())) if kind == "sharded" else ()
+    return Description(kind, listed, sum(one.nbytes for one in tensors.values()), tuple(others), _metadata(f), files)
 
 
 # -- conversion ----------------------------------------------------------------------------------------
@@ -201,10 +273,13 @@ class Conversion:
 _SUFFIXES = {".safetensors": "safetensors", ".pth": "zip", ".pt": "zip", ".bin": "zip", ".ckpt": "zip", ".tar": "zip"}
 
 
-def convert(source: Any, target: Any, *, format: str | None = None, key: str | None = None) -> Conversion:
+def convert(
+    source: Any, target: Any, *, format: str | None = None, key: str | None = None, names: Iterable[str] = ()
+) -> Conversion:
     """Rewrite a checkpoint as `safetensors`, `zip` or `legacy` (by the suffix of `target` unless given).
 
-    source: a file of any format that `load` reads.  key: the entry of the checkpoint to write (`state_dict`).  A path
+    source: a file of any format that `load` reads.  key: the entry of the checkpoint to write (`state_dict`).
+    names: of classes that the file may name, as `safe_names` takes them.  A path
     is replaced in one step at the end, so a failure leaves what was there.
 
     zip and legacy keep everything but safetensors' metadata: sharing, strides, plain values.  For safetensors the
@@ -226,7 +301,7 @@ def convert(source: Any, target: Any, *, format: str | None = None, key: str | N
         raise ValueError(f"unknown format {format!r}: use safetensors, zip or legacy")
     metadata = _metadata(source)
     if format == "safetensors":
-        tensors, skipped = _named_tensors(_entry(read_arrays(source), key))
+        tensors, skipped = _named_tensors(_entry(read_arrays(source, names=names), key))
         shared = _sharing(tensors)
         with opened(target) as f:
             written = write_safetensors(tensors, f, metadata or {"format": "pt"})  # other readers ask for it
@@ -234,7 +309,7 @@ def convert(source: Any, target: Any, *, format: str | None = None, key: str | N
 
     from ._tensors import Tensor, TensorBuilder, rename, substitute
 
-    obj, count = _entry(read(source, TensorBuilder("cpu")), key), 0
+    obj, count = _entry(read(source, TensorBuilder("cpu"), allow=AllowList(names=names)), key), 0
 
     def counted(plan: ArchiveLayout, value: Any) -> Any:
         nonlocal count
@@ -282,10 +357,9 @@ def _named_tensors(obj: Any) -> tuple[dict[str, np.ndarray], list[str]]:
         path, value = pending.pop()
         if isinstance(value, np.ndarray) and value.dtype.kind in "biufcV":
             found.append((path, value))
-        elif isinstance(value, (Mapping, list, tuple)) and id(value) not in seen:
+        elif (items := _parts(value)) is not None and id(value) not in seen:
             seen.add(id(value))
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            pending.extend(((*path, str(k)), v) for k, v in reversed(list(items)))
+            pending.extend(((*path, name), part) for name, part in reversed(items))
         else:
             skipped.append(".".join(path))
     parents = {path[:-1] for path, _ in found}
@@ -297,6 +371,16 @@ def _named_tensors(obj: Any) -> tuple[dict[str, np.ndarray], list[str]]:
             raise UnpicklingError(f"two tensors of the checkpoint would have the name {shown(name)}")
         tensors[name] = array
     return tensors, skipped
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Name and value of all that an object holds; None for what holds nothing."""
+    if isinstance(value, (Mapping, list, tuple)):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return [(str(name), part) for name, part in items]
+    if isinstance(value, placeholders.Placeholder):
+        return list(placeholders.parts(value))
+    return None if plain.inside(value) is None else list(plain.parts(value))
 
 
 def _sharing(tensors: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], ...]:

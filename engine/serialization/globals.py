@@ -1,22 +1,26 @@
 """What the global names in a checkpoint stand for: torch's own list, each with a constructor written here.
 
 The list is that of torch 2.13's `weights_only` (torch/_weights_only_unpickler.py), plus numpy scalars and
-plain arrays, defaultdict over plain factories, and the names of files older than torch 0.4.  A name found here
+plain arrays, defaultdict over plain factories, values of the standard library (`plain`), members of enumerations whose
+class cannot be imported, and the names of files older than torch 0.4.  A name found here
 is never looked up in a module: each stands for a function below that checks its arguments.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, OrderedDict, defaultdict
+import typing
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
 from .. import dtypes
-from .allow import AllowList, is_blocked
-from .errors import UnpicklingError, shown
+from . import numpy_values, plain
+from .allow import AllowList, is_absent, is_blocked
+from .errors import UnpicklingError, UnsupportedGlobalError, shown
+from .placeholders import Absent, EnumValue, Placeholder, is_scalar
 from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, strided
 from .unpickler import Unpickler
 
@@ -88,14 +92,24 @@ class TensorClass(_Named):
 
 # -- plain values --------------------------------------------------------------------------------------
 
-_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core"}
+_RENAMED = {
+    "__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core", "pathlib._local": "pathlib",
+}  # fmt: skip
 _OLD_NAMES = {
     "builtins.unicode": "builtins.str",
     "builtins.long": "builtins.int",
     "builtins.xrange": "builtins.range",
+    "torch.TorchVersion": "torch.torch_version.TorchVersion",
 }
 # Classes that may stand as values (factories, annotations) and be nothing but that.
-_FACTORIES = {f"builtins.{c.__name__}": c for c in (int, float, bool, str, bytes, list, dict, tuple, object)}
+_FACTORIES: dict[str, Any] = {
+    f"builtins.{c.__name__}": c for c in (int, float, bool, str, bytes, list, dict, tuple, object)
+}
+_FACTORIES["typing.Any"] = typing.Any
+_CONTAINERS = {
+    "builtins.set": set, "collections.OrderedDict": OrderedDict, "collections.Counter": Counter,
+    "collections.deque": deque,
+}  # fmt: skip
 _QSCHEMES = ("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
              "per_channel_affine_float_qparams")  # fmt: skip
 _UNSUPPORTED = {
@@ -154,8 +168,8 @@ def _counter(r: SafeResolver, u: Unpickler, counts: Any = None) -> Counter:
 @_function("collections.defaultdict")
 def _defaultdict(r: SafeResolver, u: Unpickler, factory: Any = None, pairs: Any = ()) -> defaultdict:
     if type(factory) is Function:
-        factory = {"builtins.set": set, "collections.OrderedDict": OrderedDict}.get(factory.path, factory)
-    if factory is not None and not any(factory is f for f in (*_FACTORIES.values(), set, OrderedDict)):
+        factory = _CONTAINERS.get(factory.path, factory)
+    if factory is not None and not any(factory is f for f in (*_FACTORIES.values(), *_CONTAINERS.values())):
         raise UnpicklingError("a defaultdict has a factory that is not a plain container or number")
     result: defaultdict = defaultdict(factory)
     u.budget.spend(320)
@@ -244,6 +258,18 @@ def _layout(r: SafeResolver, u: Unpickler, name: Any) -> Any:
 @_function("torch.nn.backends.thnn._get_thnn_function_backend")
 def _thnn(r: SafeResolver, u: Unpickler) -> None:
     """Modules saved before torch 1.2 carry it; nothing has used it since."""
+
+
+def _plain(make: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda r, u, *args: make(u, *args)
+
+
+_FUNCTIONS.update((path, _plain(make)) for path, make in {**plain.CONSTRUCTORS, **numpy_values.CONSTRUCTORS}.items())
+# What protocol 2 makes by NEWOBJ: a class called without a constructor of its own.
+_BY_NEW = frozenset({
+    "collections.OrderedDict", "collections.Counter", "builtins.set", "argparse.Namespace", "types.SimpleNamespace",
+    "uuid.UUID", "torch.torch_version.TorchVersion",
+})  # fmt: skip
 
 
 # -- tensors -------------------------------------------------------------------------------------------
@@ -368,86 +394,6 @@ def _dequantized(q: np.ndarray, scale: Any, zero: Any) -> np.ndarray:
     return result
 
 
-# -- numpy ---------------------------------------------------------------------------------------------
-
-_PLAIN_DTYPE = re.compile(r"[<>=|]?(?:b1|[iu][1248]|f[248]|c(?:8|16)|[?bBhHiIlLqQefdFD]|[SU]\d{1,9})")
-
-
-@_function("numpy.dtype")
-def _np_dtype(r: SafeResolver, u: Unpickler, code: Any, align: Any = False, copy: Any = False) -> np.dtype:
-    code = code.decode("ascii") if type(code) is bytes else code
-    if type(code) is not str or not _PLAIN_DTYPE.fullmatch(code):
-        raise UnpicklingError(f"the numpy dtype {shown(code)} is refused: only plain numbers and strings are read")
-    u.budget.spend(256)
-    return np.dtype(code, copy=True)
-
-
-@_function("numpy.ndarray")
-def _np_empty(r: SafeResolver, u: Unpickler, *args: Any) -> np.ndarray:
-    raise UnpicklingError("a numpy.ndarray is made by a direct call, which is refused")
-
-
-@_function("numpy.core.multiarray._reconstruct")
-def _np_reconstruct(r: SafeResolver, u: Unpickler, cls: Any, shape: Any, code: Any) -> np.ndarray:
-    if not isinstance(cls, Function) or cls.path != "numpy.ndarray" or shape != (0,):
-        raise UnpicklingError("only plain numpy arrays are read")
-    u.budget.spend(256)
-    return np.ndarray((0,), np.int8)
-
-
-def _np_bytes(u: Unpickler, raw: Any, shape: Any, dtype: Any) -> bytes:
-    if type(raw) is str:  # a Python 2 string that happened to decode
-        raw = raw.encode("latin1" if u.encoding == "bytes" else u.encoding)
-    if not isinstance(dtype, np.dtype) or type(raw) not in (bytes, bytearray):
-        raise UnpicklingError("a numpy array lacks its dtype or its bytes")
-    if type(shape) is not tuple or len(shape) > 32 or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
-        raise UnpicklingError("a numpy array has no proper shape")
-    expected = dtype.itemsize
-    for n in shape:
-        expected *= n
-    if expected != len(raw) or dtype.itemsize == 0:
-        raise UnpicklingError(f"a numpy array of shape {shown(shape)} comes with {len(raw)} bytes")
-    u.budget.spend(len(raw) + 256)
-    return bytes(raw)
-
-
-@_function("numpy.core.multiarray.scalar")
-def _np_scalar(r: SafeResolver, u: Unpickler, dtype: Any, raw: Any) -> Any:
-    return np.frombuffer(_np_bytes(u, raw, (), dtype), dtype)[0]
-
-
-@_function("numpy.core.numeric._frombuffer")
-def _np_frombuffer(r: SafeResolver, u: Unpickler, raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
-    raw = _np_bytes(u, raw, shape, dtype)
-    return np.frombuffer(bytearray(raw), dtype).reshape(shape, order="F" if order == "F" else "C")
-
-
-def _is_numpy_state(state: Any) -> bool:
-    return type(state) is tuple and len(state) == 5 and isinstance(state[2], np.dtype)
-
-
-def _np_setstate(u: Unpickler, target: Any, state: Any) -> None:
-    """The state that numpy pickles for a dtype or an array, checked and then handed over."""
-    if isinstance(target, np.dtype):
-        if type(state) is not tuple or len(state) != 8 or any(x not in (None, ()) for x in state[2:5]):
-            raise UnpicklingError("a numpy dtype has fields or a state of an unknown form, which is refused")
-        order = state[1].decode("ascii") if type(state[1]) is bytes else state[1]
-        if order not in ("<", ">", "|", "="):
-            raise UnpicklingError(f"a numpy dtype has the byte order {shown(order)}")
-        # For strings size and alignment are part of the state; they must be those of the code already read.
-        size, alignment = state[5:7]
-        own = (target.itemsize, target.alignment) if target.kind in "SU" else (-1, -1)
-        if (size, alignment) not in ((-1, -1), own):
-            raise UnpicklingError("a numpy dtype has a size that differs from its code")
-        target.__setstate__((3, order, None, None, None, size, alignment, 0))
-        return
-    if type(state) is not tuple or len(state) != 5:
-        raise UnpicklingError("a numpy array has a state of an unknown form")
-    _, shape, dtype, fortran, raw = state
-    raw = _np_bytes(u, raw, shape, dtype)
-    target.__setstate__((1, shape, dtype, bool(fortran), raw))
-
-
 # -- the resolvers -------------------------------------------------------------------------------------
 
 
@@ -488,12 +434,19 @@ class SafeResolver:
 
     def __init__(self, builder: Builder, allow: AllowList | None = None) -> None:
         self.builder = builder
-        self.allow = allow or AllowList()
+        self.allow = AllowList() if allow is None else allow
 
     def knows(self, path: str) -> bool:
         """Whether a global is on torch's list."""
         module, _, name = path.rpartition(".")
         return named(path) is not None or (module == "torch" and name in ELEMENT_TYPES)
+
+    def would_refuse(self, path: str, made: bool) -> bool:
+        """Whether a global has to be permitted first; made: whether the file makes objects of it."""
+        module, _, name = path.rpartition(".")
+        if self.knows(path) or path in _UNSUPPORTED or is_blocked(path):
+            return False
+        return self.allow.find(path, module, name) is None and (made or not is_absent(path))
 
     def find_global(self, u: Unpickler, module: str, name: str) -> Any:
         path = canonical(module, name)
@@ -504,8 +457,6 @@ class SafeResolver:
             return getattr(dtypes, name)
         if path in _UNSUPPORTED:
             raise UnpicklingError(f"the file contains {_UNSUPPORTED[path]}, which are not supported")
-        if path == "copyreg._reconstructor" and self.allow:
-            return Function(path, _reconstructor)
         found = self.allow.find(path, module, name)
         if found is not None:
             return found
@@ -515,16 +466,22 @@ class SafeResolver:
             raise UnpicklingError(
                 f"Unsupported global: {shown(path)} was refused, its module is blocked for every file"
             )
-        raise UnpicklingError(
-            f"Unsupported global: {shown(path)} was refused; if you trust the file, permit this class with "
-            f"allow=[...] or add_safe_globals([...])"
-        )
+        if is_absent(path):
+            return Absent(path)
+        raise UnsupportedGlobalError(path)
 
     def call(self, u: Unpickler, function: Any, args: tuple) -> Any:
         if type(function) is Function:
             return function.run(self, u, *args)
         if isinstance(function, TensorClass):
             return self._empty(u, function, args)
+        if type(function) is Absent:
+            u.budget.spend(512)
+            if function.permitted:
+                return Placeholder(function.path, args, called=True)
+            if len(args) == 1 and is_scalar(args[0]):
+                return EnumValue(function.path, args[0])
+            raise UnsupportedGlobalError(function.path)
         if self.allow.may_call(function):
             return _user(function, function, *args)
         raise UnpicklingError(f"the file calls {_what(function)}, which is refused")
@@ -532,8 +489,13 @@ class SafeResolver:
     def new(self, u: Unpickler, cls: Any, args: tuple, kwargs: dict) -> Any:
         if isinstance(cls, TensorClass):
             return self._empty(u, cls, args)
-        if type(cls) is Function and cls.path in ("collections.OrderedDict", "collections.Counter", "builtins.set"):
+        if type(cls) is Function and cls.path in _BY_NEW and not kwargs:
             return cls.run(self, u, *args)
+        if type(cls) is Absent:
+            if not cls.permitted:
+                raise UnsupportedGlobalError(cls.path)
+            u.budget.spend(512)
+            return Placeholder(cls.path, args, kwargs)
         if isinstance(cls, type) and self.allow.may_build(cls):
             u.budget.spend(512)
             if self.allow.may_call(cls) or (cls.__new__ is object.__new__ and not args and not kwargs):
@@ -559,8 +521,12 @@ class SafeResolver:
             if type(state) is not dict or not all(type(k) is str and not hasattr(OrderedDict, k) for k in state):
                 raise UnpicklingError("an OrderedDict has attributes that would hide its methods")
             instance.__dict__.update(state)
-        elif isinstance(instance, np.dtype) or (kind is np.ndarray and _is_numpy_state(state)):
-            _np_setstate(u, instance, state)
+        elif kind is Placeholder:
+            instance._state = state
+        elif plain.set_state(instance, state):
+            pass
+        elif isinstance(instance, np.dtype) or (kind is np.ndarray and numpy_values.is_state(state)):
+            numpy_values.set_state(u, instance, state)
         elif self.builder.is_tensor(instance):
             return self._build_tensor(u, instance, state)
         elif self.allow.may_build(kind):
@@ -602,6 +568,14 @@ class SafeResolver:
             setattr(instance, key, value)
 
     def fill(self, u: Unpickler, target: Any, items: list, kind: str) -> None:
+        if type(target) is Placeholder:
+            if kind == "list":
+                target._items.extend(items)
+            else:
+                u.set_items(target._pairs, items)
+            return
+        if kind == "list" and plain.extend(target, items):
+            return
         base = list if kind == "list" else dict
         if not isinstance(target, base) or not self.allow.may_build(type(target)):
             raise UnpicklingError(f"the file puts items into {_what(type(target))}, which is refused")
@@ -639,6 +613,7 @@ class SafeResolver:
             self.builder.set_attributes(tensor, part)
 
 
+@_function("copyreg._reconstructor")
 def _reconstructor(r: SafeResolver, u: Unpickler, cls: Any, base: Any, state: Any) -> Any:
     """How protocols 0 and 1 make an object of a plain class."""
     if base is not object or state is not None:
@@ -647,7 +622,7 @@ def _reconstructor(r: SafeResolver, u: Unpickler, cls: Any, base: Any, state: An
 
 
 def _what(obj: Any) -> str:
-    if isinstance(obj, _Named):
+    if isinstance(obj, _Named | Absent):
         return shown(obj.path)
     if isinstance(obj, type):
         return shown(f"{obj.__module__}.{obj.__qualname__}")
@@ -669,10 +644,14 @@ class Inert(_Named):
 
 
 class InertResolver:
-    """Builds nothing: records the global names, for listing them and for finding a pickle's end."""
+    """Builds nothing: records the global names, for listing them and for finding a pickle's end.
+
+    paths: every name.  made: those of which the file makes objects, or calls with more than one scalar.
+    """
 
     def __init__(self) -> None:
         self.paths: dict[str, None] = {}
+        self.made: set[str] = set()
 
     def find_global(self, u: Unpickler, module: str, name: str) -> Any:
         path = canonical(module, name)
@@ -682,10 +661,16 @@ class InertResolver:
 
     def call(self, u: Unpickler, function: Any, args: tuple) -> Any:
         u.budget.spend(64)
+        if isinstance(function, Inert) and not (len(args) == 1 and is_scalar(args[0])):
+            self.made.add(function.path)
+            if function.path == "copyreg._reconstructor" and args and isinstance(args[0], Inert):
+                self.made.add(args[0].path)
         return Inert("object")
 
     def new(self, u: Unpickler, cls: Any, args: tuple, kwargs: dict) -> Any:
         u.budget.spend(64)
+        if isinstance(cls, Inert):
+            self.made.add(cls.path)
         return Inert("object")
 
     def build(self, u: Unpickler, instance: Any, state: Any) -> Any:

@@ -221,9 +221,12 @@ class Pickler:
             self.out += b"u"
 
 
+_MODULES = {"pathlib._local": "pathlib"}  # Python 3.13 has classes elsewhere than the versions before and after it
+
+
 def _names(obj: Any) -> tuple[str, str]:
     module, name = (
-        getattr(obj, "__module__", None) or "builtins",
+        _MODULES.get(getattr(obj, "__module__", None) or "builtins", getattr(obj, "__module__", None) or "builtins"),
         getattr(obj, "__qualname__", type(obj).__qualname__),
     )
     if "<locals>" in name or name == "<lambda>":

@@ -94,7 +94,7 @@ def read_zip(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
     """The object in a zip archive; tensors are views of the file where it is mapped."""
     archive = ZipArchive(source, limits)
     root = zip_root(archive)
-    archive.check()
+    archive.check().verify()
     u = Unpickler(
         archive.read(f"{root}data.pkl"), resolver=resolver, persistent_load=storage_reader(archive, root),
         encoding=encoding, limits=limits,
@@ -378,8 +378,13 @@ def globals_of(data: Any, limits: Limits = DEFAULT_LIMITS) -> list[str]:
     return list(resolver.paths)
 
 
-def list_globals(source: Source, kind: str, encoding: str = "utf-8", limits: Limits = DEFAULT_LIMITS) -> list[str]:
-    """The global names in a file of format `kind` (`zip`, `legacy` or `tar`), found without building anything."""
+def list_globals(
+    source: Source, kind: str, encoding: str = "utf-8", limits: Limits = DEFAULT_LIMITS
+) -> tuple[list[str], set[str]]:
+    """The global names in a file of format `kind` (`zip`, `legacy` or `tar`), and those that objects are made of.
+
+    Nothing is built.
+    """
     resolver = InertResolver()
     if kind == "zip":
         archive = ZipArchive(source, limits)
@@ -394,4 +399,4 @@ def list_globals(source: Source, kind: str, encoding: str = "utf-8", limits: Lim
         begin, size = members.get("pickle", (0, 0))
         data, at = source.data[begin : begin + size], 0
     _look(data, at, resolver, lambda pid: None, encoding, limits)
-    return list(resolver.paths)
+    return list(resolver.paths), resolver.made

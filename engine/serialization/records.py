@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from .. import dtypes, float8
 from .errors import Limits, UnpicklingError, shown
 
 __all__ = [
@@ -30,7 +30,7 @@ STORAGE_NAMES = {
     "QInt32Storage": "qint32", "UntypedStorage": "uint8", "_UntypedStorage": "uint8",
 }  # fmt: skip
 QUANTIZED = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
-ELEMENT_TYPES = frozenset(d.name for d in dtypes.ALL)
+ELEMENT_TYPES = frozenset(d.name for d in dtypes.ALL) | float8.NAMES
 _SYNONYMS = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32",
              "short": "int16", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
 _MAX_BYTES = 1 << 62
@@ -65,6 +65,8 @@ def numpy_dtype(name: str) -> np.dtype:
     name = _SYNONYMS.get(name, name)
     if name in QUANTIZED:
         return np.dtype(QUANTIZED[name])
+    if name in float8.NAMES:
+        return float8.numpy_dtype(name)
     if name not in ELEMENT_TYPES:
         raise UnpicklingError(f"the element type torch.{shown(name)} is not supported")
     return dtypes.to_numpy(getattr(dtypes, name))

@@ -20,7 +20,8 @@ __all__ = ["looks_like", "read_safetensors", "write_safetensors"]
 _NAMES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
     "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-    "C64": "complex64",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
 _CODES = {name: code for code, name in _NAMES.items()}
 
@@ -132,7 +133,7 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], f: Any, metadata: Mappi
     a multiple of 64 bytes.  Memory that tensors share is written once for each.  Raises TypeError for names or
     metadata that are not text and for complex128, which the format lacks.
     """
-    from .. import dtypes
+    from .. import dtypes, float8
 
     header: dict[str, Any] = {}
     if metadata:
@@ -144,7 +145,8 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], f: Any, metadata: Mappi
     for name, array in order:
         if type(name) is not str or name == "__metadata__":
             raise TypeError(f"{name!r} cannot name a tensor in a safetensors file")
-        code = _CODES.get(dtypes.from_numpy(array.dtype).name)
+        eight = array.dtype.name in float8.NAMES
+        code = _CODES.get(array.dtype.name if eight else dtypes.from_numpy(array.dtype).name)
         if code is None:
             raise TypeError(f"the tensor {name!r} has dtype {array.dtype}, which safetensors lacks")
         described[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
@@ -154,6 +156,7 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], f: Any, metadata: Mappi
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     f.write(struct.pack("<Q", len(text)) + text)
     for _, array in order:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False) if array.dtype.kind in "iufc" else array
+        swapped = array.dtype.kind in "iufc" and array.itemsize > 1
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False) if swapped else array
         f.write(memoryview(np.ascontiguousarray(little).reshape(-1).view(np.uint8)))
     return 8 + len(text) + at

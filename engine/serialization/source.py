@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from .errors import UnpicklingError
 
-__all__ = ["ALIGNMENT", "Source", "aligned_empty", "is_path"]
+__all__ = ["ALIGNMENT", "Source", "aligned_empty", "is_path", "naming"]
 
 ALIGNMENT = 64  # bytes; what torch's writer gives every storage
 _NEEDED = 16  # bytes; the widest element (complex128) numpy and oneDNN want aligned
@@ -23,6 +25,18 @@ _PLAIN_FILES = (io.FileIO, io.BufferedReader, io.BufferedRandom)  # a GzipFile h
 def is_path(f: Any) -> bool:
     """Whether `f` names a file (str, bytes or os.PathLike)."""
     return isinstance(f, (str, bytes, os.PathLike))
+
+
+@contextlib.contextmanager
+def naming(f: Any) -> Iterator[None]:
+    """Let the errors of a file that the caller gave by a path, or opened by one, begin with its name."""
+    try:
+        yield
+    except UnpicklingError as e:
+        name = f if is_path(f) else getattr(f, "name", None)
+        if e.file is not None or not is_path(name):
+            raise
+        raise UnpicklingError(e.reason, os.fsdecode(os.fspath(name)), e.globals) from e.__cause__
 
 
 def aligned_empty(nbytes: int) -> np.ndarray:
@@ -51,6 +65,7 @@ class Source:
         self._fd_owner: Any = None  # the file to read views from
         self._own: Any = None  # the file that this object has opened
         self._keep: Any = None  # the open file behind a mapping
+        self.demanded = mapped is True  # a mapping whose pages are read when they are used
         self._zero_copy = mapped is not False
         self._file = None if is_path(f) else f
         if is_path(f):

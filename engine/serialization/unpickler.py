@@ -23,7 +23,9 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Protocol
 
+from . import plain
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
+from .placeholders import Placeholder
 from .records import Budget, RawStorage
 
 __all__ = ["Resolver", "Unpickler", "check_depth"]
@@ -116,7 +118,7 @@ class Unpickler:
         if type(result) is RawStorage:
             return self.resolver.storage(result)
         for holder in check_depth(result, self.limits.depth):
-            for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            for key, value in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
                 if type(value) is RawStorage:
                     holder[key] = self.resolver.storage(value)
         return result
@@ -263,18 +265,33 @@ def check_depth(result: Any, limit: int) -> list[Any]:
     while level:
         below: list[Any] = []
         for item in level:
-            if not isinstance(item, (list, tuple, dict)) or id(item) in seen:
+            if id(item) in seen:
                 continue
             seen.add(id(item))
-            inside = item.values() if isinstance(item, dict) else item
-            if not isinstance(item, tuple) and RawStorage in map(type, inside):
-                holders.append(item)
-            below.extend(inside)
-        level = [item for item in below if isinstance(item, (list, tuple, dict))]
+            for part in _containers(item):
+                inside = part.values() if isinstance(part, dict) else part
+                if not isinstance(part, tuple) and RawStorage in map(type, inside):
+                    holders.append(part)
+                below.extend(inside)
+        level = [item for item in below if type(item) not in _FLAT]
         depth += 1
         if depth > limit:
             raise UnpicklingError(f"containers are nested more than {limit} deep")
     return holders
+
+
+_FLAT = frozenset({int, str, float, bool, type(None), bytes})
+
+
+def _containers(item: Any) -> tuple[Any, ...]:
+    """Return the containers that hold the parts of an object: itself, or those of a namespace or placeholder."""
+    if isinstance(item, (list, tuple, dict)):
+        return (item,)
+    if type(item) is Placeholder:
+        parts = (item._args, item._kwargs, item._items, item._pairs, item._state)
+        return tuple(part for part in parts if isinstance(part, (list, tuple, dict)))
+    found = plain.inside(item)
+    return () if found is None else (found,)
 
 
 # -- opcodes -------------------------------------------------------------------------------------------

@@ -7,15 +7,16 @@ from the central directory, overlapping entries, bytes before the archive.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
-from .source import Source
+from .source import Source, aligned_empty
 
 __all__ = ["Entry", "ZipArchive"]
 
@@ -26,12 +27,17 @@ _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 _ENCRYPTED, _DESCRIPTOR, _MASKED = 1, 8, 1 << 13
-_DEFLATED = 8  # the method
+_STORED, _DEFLATED = 0, 8  # methods
+_EXPANSION = 1032  # bytes that one byte of DEFLATE can stand for
+_SMALL_PICKLE = 1 << 20  # bytes that a compressed pickle may always have
+_PIECE = 1 << 24  # bytes decompressed, or summed up, at once
+_WORTH_THREADS = 1 << 23  # bytes whose checksums take longer than threads take to begin
+_MAX_THREADS = 8
 
 
 @dataclass(slots=True)
 class Entry:
-    """One file of the archive: `size` bytes at `offset` of the content, checksum `crc`."""
+    """One file of the archive: `size` bytes in `packed` bytes at `offset` of the file, checksum `crc`."""
 
     name: str
     size: int
@@ -41,14 +47,19 @@ class Entry:
     flags: int
     packed: int
     offset: int = -1
+    sound: bool = False  # whether its checksum was compared
 
 
 class ZipArchive:
     """The entries of a zip file by name.
 
-    Entries are stored as they are; those that a caller of `check` names may be compressed, and are read by `inflated`.
-    Creating one reads the central directory; `check()` must pass before anything is read from an entry.  Both
-    raise UnpicklingError for anything but plain stored entries that do not overlap.
+    Entries are stored as they are, or deflated, as archives are that somebody has packed again.  Creating one reads the
+    central directory; `check()` must pass before anything is read from an entry.  Both raise UnpicklingError for
+    anything but plain entries that do not overlap.
+
+    Whatever is read from an entry has the CRC-32 that the directory states; UnpicklingError else.  A CRC-32 of 0
+    says that none was computed (`torch.serialization.set_crc32_options(False)`).  Where the caller has demanded a
+    mapping (`mmap=True`), views of stored entries are not summed up: that would read the whole file.
     """
 
     def __init__(self, source: Source, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -56,6 +67,7 @@ class ZipArchive:
         self.limits = limits
         count, self._directory, size = self._find_directory()
         self.entries = self._read_directory(count, self._directory, size)
+        self._inflated: dict[str, np.ndarray] = {}
 
     def _find_directory(self) -> tuple[int, int, int]:
         """Number of entries, offset and size of the central directory."""
@@ -117,19 +129,26 @@ class ZipArchive:
             raise UnpicklingError("the zip archive's central directory has bytes behind its last entry")
         return entries
 
-    def check(self, compressed: Callable[[str], bool] = lambda name: False) -> ZipArchive:
-        """Refuse entries that are compressed, encrypted, truncated, overlapping or described in two ways.
-
-        compressed(name) tells which entries may be deflated: torch's archives of programs compress their code.
-        """
-        data, free, directory = self.source.data, 0, self._directory
+    def check(self) -> ZipArchive:
+        """Refuse entries that are encrypted, truncated, overlapping, described in two ways or absurdly compressed."""
+        data, free, directory, unpacked = self.source.data, 0, self._directory, 0
         for entry in sorted(self.entries.values(), key=lambda e: e.header):
             if entry.flags & (_ENCRYPTED | _MASKED):
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} is encrypted")
-            deflated = entry.method == _DEFLATED and compressed(entry.name)
-            if not deflated and (entry.method != 0 or entry.packed != entry.size):
+            if entry.method == _DEFLATED:
+                unpacked += entry.size
+                most = _EXPANSION * entry.packed
+                if entry.name.endswith(".pkl"):  # a byte of it costs more time and memory than one of a tensor
+                    most = min(most, _SMALL_PICKLE + self.limits.inflated_ratio * entry.packed)
+                if entry.size > most:
+                    raise UnpicklingError(
+                        f"the zip entry {shown(entry.name)} is compressed to {entry.packed} bytes, too few for the "
+                        f"{entry.size} bytes that it declares"
+                    )
+            elif entry.method != _STORED or entry.packed != entry.size:
                 raise UnpicklingError(
-                    f"the zip entry {shown(entry.name)} is compressed; checkpoints store their entries"
+                    f"the zip entry {shown(entry.name)} is compressed by a method other than DEFLATE, or its sizes "
+                    "disagree"
                 )
             if entry.header < free:
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} overlaps another")
@@ -154,30 +173,88 @@ class ZipArchive:
             ):
                 raise UnpicklingError(f"the zip entry {shown(entry.name)} differs between its header and the directory")
             entry.offset, free = offset, offset + entry.packed
+        most = self.limits.inflated + self.limits.inflated_ratio * self.source.size
+        if unpacked > most:
+            raise UnpicklingError(
+                f"the zip archive's compressed entries would fill {unpacked} bytes, more than {most} for a file of "
+                f"{self.source.size} bytes; pack it again without compression if you trust it"
+            )
         return self
 
+    def verify(self) -> ZipArchive:
+        """Compare the checksums of all stored entries, on several threads where that is worth it."""
+        waiting = [e for e in self.entries.values() if e.method == _STORED and not self._is_sound(e)]
+        threads = min(_MAX_THREADS, os.cpu_count() or 1, len(waiting))
+        if threads > 1 and sum(e.size for e in waiting) >= _WORTH_THREADS:
+            waiting.sort(key=lambda e: -e.size)
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(self._verify, waiting))
+        else:
+            for entry in waiting:
+                self._verify(entry)
+        return self
+
+    def _is_sound(self, entry: Entry) -> bool:
+        """Return whether there is nothing to compare: it was compared, is lazily mapped, or has no checksum."""
+        return entry.sound or entry.crc == 0 or (self.source.demanded and entry.method == _STORED)
+
+    def _verify(self, entry: Entry) -> None:
+        if self._is_sound(entry):
+            return
+        content, crc = self.source.data[entry.offset : entry.offset + entry.size], 0
+        for start in range(0, entry.size, _PIECE):
+            crc = zlib.crc32(content[start : start + _PIECE], crc)
+        self._compare(entry, crc)
+
+    def _compare(self, entry: Entry, crc: int) -> None:
+        if crc != entry.crc != 0:
+            raise UnpicklingError(
+                f"the zip entry {shown(entry.name)} is damaged: its CRC-32 is {crc:08x}, the archive says "
+                f"{entry.crc:08x}"
+            )
+        entry.sound = True
+
     def read(self, name: str) -> memoryview:
-        """The bytes of an entry, without a copy.  Raises KeyError if there is none."""
+        """The content of an entry, without a copy where it is stored.  Raises KeyError if there is none."""
         entry = self.entries[name]
+        if entry.method == _DEFLATED:
+            return memoryview(self._inflate(entry))
+        self._verify(entry)
         return self.source.data[entry.offset : entry.offset + entry.size]
 
-    def inflated(self, name: str, most: int) -> bytes:
-        """The content of an entry of at most `most` bytes, its checksum verified; UnpicklingError if it has more."""
+    def text(self, name: str, most: int) -> bytes:
+        """The content of an entry of at most `most` bytes; UnpicklingError if it has more."""
         entry = self.entries[name]
         if entry.size > most:
             raise UnpicklingError(f"the zip entry {shown(name)} has {entry.size} bytes, more than {most}")
-        packed = self.source.data[entry.offset : entry.offset + entry.packed]
-        if entry.method != _DEFLATED:
-            content = bytes(packed)
-        else:
-            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-            try:
-                content = inflater.decompress(packed, entry.size + 1)
-            except zlib.error as e:
-                raise UnpicklingError(f"the zip entry {shown(name)} cannot be decompressed: {shown(e)}") from None
-        if len(content) != entry.size or zlib.crc32(content) != entry.crc:
-            raise UnpicklingError(f"the zip entry {shown(name)} is damaged: size or checksum differ")
-        return content
+        return bytes(self.read(name))
+
+    def _inflate(self, entry: Entry) -> np.ndarray:
+        """The decompressed content of an entry: uint8 (size,), writable, made once."""
+        made = self._inflated.get(entry.name)
+        if made is not None:
+            return made
+        made, at, crc = aligned_empty(entry.size), 0, 0
+        target, rest = memoryview(made), self.source.data[entry.offset : entry.offset + entry.packed]
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            while not inflater.eof:
+                piece = inflater.decompress(rest, min(_PIECE, entry.size - at + 1))
+                rest = inflater.unconsumed_tail
+                if at + len(piece) > entry.size or not (piece or rest or inflater.eof):
+                    break  # more than is declared, or an end before the stream's
+                target[at : at + len(piece)] = piece
+                crc, at = zlib.crc32(piece, crc), at + len(piece)
+        except zlib.error as e:
+            raise UnpicklingError(f"the zip entry {shown(entry.name)} cannot be decompressed: {shown(e)}") from None
+        if not inflater.eof or at != entry.size or inflater.unused_data:
+            raise UnpicklingError(
+                f"the zip entry {shown(entry.name)} is damaged: it does not decompress to the {entry.size} bytes that "
+                "it declares"
+            )
+        self._compare(entry, crc)
+        self._inflated[entry.name] = made
+        return made
 
     def view(self, name: str, nbytes: int) -> np.ndarray:
         """The first `nbytes` of an entry as a writable uint8 array (nbytes,)."""
@@ -188,15 +265,21 @@ class ZipArchive:
             raise UnpicklingError(f"the zip archive lacks the entry {shown(name)}")
         if nbytes > entry.size:
             raise UnpicklingError(f"the zip entry {shown(name)} has {entry.size} bytes, but {nbytes} are declared")
+        if entry.method == _DEFLATED:
+            made = self._inflate(entry)
+            return made if nbytes == entry.size else made[:nbytes]
+        self._verify(entry)
         return self.source.view(entry.offset, nbytes)
 
     def damaged(self) -> list[str]:
-        """Names of the entries whose checksum is wrong; reads the whole file."""
-        return [
-            name
-            for name, entry in self.entries.items()
-            if not entry.method and zlib.crc32(self.read(name)) != entry.crc
-        ]
+        """Names of the entries whose content is not what the directory says; reads the whole file."""
+        found = []
+        for name in self.entries:
+            try:
+                self.read(name)
+            except UnpicklingError:
+                found.append(name)
+        return found
 
 
 def _zip64(extra: bytes, full: int, packed: int, header: int) -> tuple[int, int, int]:

@@ -120,12 +120,23 @@ def executing(command: Command) -> Command:
             click.option(
                 "--allow-missing", is_flag=True, help="Go on without declared dependencies that nothing imports."
             ),
+            allowing,
             _quantities.size_limit,
             *_LOCKING,
         )
     ):
         command = option(command)
     return command
+
+
+def allowing(command: Command) -> Command:
+    """--allow alone; `checkpoints.check_names` checks its values."""
+    return click.option(
+        "--allow",
+        metavar="NAME",
+        multiple=True,
+        help="Read objects of this class in checkpoints, e.g. __main__.Config.  Repeatable.",
+    )(command)
 
 
 _LOCKING = (
@@ -163,9 +174,14 @@ def execution(
     frozen: bool,
     lock_file: Path | None,
     allow_missing: bool = False,
+    allow: tuple[str, ...] = (),
 ) -> Execution:
-    """Check the values of `executing`; a lock file holds for the rest of the command, and so does --allow-missing."""
-    settings.override(allow_missing=allow_missing or None)
+    """Check the values of `executing`; a lock file holds for the rest of the command, and so do --allow and others."""
+    if allow:
+        from hubcli.running import checkpoints
+
+        checkpoints.check_names(allow)
+    settings.override(allow_missing=allow_missing or None, allow=allow or None)
     path = lock_path(lock_file, locked or frozen)
     if locked or frozen:
         from hubcli import lockfile

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from hubcli import output
-from hubcli.errors import HubError, IntegrityError, UsageError
+from hubcli.commands import _options
+from hubcli.errors import HubError, UsageError
 
 _NAMED = 5  # names that a message gives before it says how many more there are
 
@@ -26,7 +27,8 @@ _NAMED = 5  # names that a message gives before it says how many more there are
 )
 @click.option("--key", help="Write only this entry of the checkpoint, e.g. state_dict.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-def convert(source: str, target: Path, form: str | None, key: str | None, force: bool) -> None:
+@_options.allowing
+def convert(source: str, target: Path, form: str | None, key: str | None, force: bool, allow: tuple[str, ...]) -> None:
     """Rewrite the checkpoint IN as OUT, safely.
 
     IN is a zip .pth, a legacy or tar file of older releases, or safetensors, whatever its name; of a
@@ -39,14 +41,13 @@ def convert(source: str, target: Path, form: str | None, key: str | None, force:
     if not target.parent.is_dir():
         raise UsageError(f"there is no folder {target.parent}", hint="make it first")
     from engine import serialization
+    from hubcli.running import checkpoints
 
+    checkpoints.check_names(allow)
     try:
-        done = serialization.convert(_weights(source), target, format=form, key=key)
+        done = serialization.convert(_weights(source), target, format=form, key=key, names=allow)
     except serialization.UnpicklingError as error:
-        raise IntegrityError(
-            f"{source} was refused: {' '.join(str(error).split())[:300]}",
-            hint="only tensors and plain containers are read from a checkpoint",
-        ) from None
+        raise checkpoints.as_refused(source, error) from None
     except (TypeError, pickle.PicklingError) as error:
         raise HubError(
             f"{source} does not fit the format of {target}: {error}",

@@ -77,7 +77,7 @@ def lock(
         choice.entrypoint(conf, entrypoint, str(checkout.spec), "load", renewal=checkout.renewal())
         used = fetch_weights(checkout, entrypoint, signature, given, execution)
         called[f"{checkout.spec}#{entrypoint}"] = used
-    new = lockfile.lock_repos(old, checkouts, called)
+    new = lockfile.lock_repos(old, checkouts, called, settings.current().allow)
     changes = lockfile.changes(old, new)
     if (locked or frozen) and changes:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""

@@ -10,32 +10,45 @@ import click
 
 from hubcli import output, paths
 from hubcli.commands import _options, _repository
+from hubcli.errors import UsageError
 from hubcli.reading import hubconf
+
+_SHOWN = 20  # names of values that are no tensors
 
 
 @click.command()
 @click.argument("spec")
+@_options.allowing
 @_options.locking
-def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> None:
+def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None, allow: tuple[str, ...]) -> None:
     """Show all that is known of SPEC: commit, size, entrypoints, dependencies, weights, trust.
 
     Of a TorchScript archive (model.pt): its methods with their types, its modules, its parameters.
     Of a torch.package archive: its modules, its pickles and what they name; none of its code runs.
     Of an ONNX file: its inputs, outputs, operators and size.
+    Of a checkpoint (.pth, .safetensors, or the .index.json of one in several files): its tensors.
     """
-    from hubcli.running import archives, modelfile
+    from hubcli.running import archives, checkpoints, modelfile
+
+    checkpoints.check_names(allow) if allow else None
 
     file = modelfile.named(spec)
     if file is not None:
         told = modelfile.described(file)
         output.Output.current().result(told, lambda: output.printable(_file_table(told)))
         return
-    archive = archives.find(spec)
+    archive = archives.find(spec) or checkpoints.find(spec)
+    if archive is not None and not archives.is_archive(archive):
+        told = checkpoints.document(archive, allow)
+        output.Output.current().result(told, lambda: output.printable(_checkpoint(told)))
+        return
     if archive is not None:
         told = archives.document(archive)
         table = _package if told["format"] == "package" else _archive
         output.Output.current().result(told, lambda: table(told))
         return
+    if allow:
+        raise UsageError("--allow is for a checkpoint", hint="hub show FILE --allow NAME")
     from hubcli import trust
     from hubcli.cache import weights
 
@@ -106,6 +119,18 @@ def _package(document: dict[str, Any]) -> str:
         if rows:
             lines += ["", title, output.table([(f"  {name}", text) for name, text in rows])]
     return output.printable("\n".join(lines))
+
+
+def _checkpoint(document: dict[str, Any]) -> str:
+    plain = {"file": document["file"], "format": document["format"], "size": output.size(document["size"])}
+    plain["tensors"] = f"{len(document['tensors'])} ({output.size(document['bytes'])})"
+    plain["files"] = ", ".join(document["files"])
+    plain["metadata"] = ", ".join(f"{key}={value}" for key, value in document["metadata"].items()) or "-"
+    plain["others"] = ", ".join(document["others"][:_SHOWN]) or "-"
+    if len(document["others"]) > _SHOWN:
+        plain["others"] += f" and {len(document['others']) - _SHOWN} more"
+    rows = [(f"  {one['name']}", one["dtype"], " x ".join(map(str, one["shape"]))) for one in document["tensors"]]
+    return "\n".join([output.table(list(plain.items())), *(["", "tensors", output.table(rows)] if rows else [])])
 
 
 def _file_table(document: dict[str, Any]) -> str:

@@ -79,7 +79,7 @@ class Broker:
                 file_name=name if isinstance(name, str) else None,
             )
             if request.get("checkpoint") is True:
-                checkpoints.require_checkpoint(weight, path)
+                checkpoints.require_checkpoint(weight, path, checkpoints.permitted(self.checkout))
         self.weights += now.used
         return {"weight": jobs.weight_document(weight), "path": str(self._give(path, weight.file))}
 

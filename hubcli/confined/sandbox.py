@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from hubcli import output, paths, settings
-from hubcli.confined import confine, family
+from hubcli.confined import confine, family, named_files
 from hubcli.confined.confine import Confinement, Limits
 from hubcli.confined.supervise import Outcome, Watch, end_group, kill
 from hubcli.errors import HubError, RepositoryCodeError
+from hubcli.running import checkpoints
 
 if TYPE_CHECKING:
     from hubcli.confined.broker import Broker
@@ -395,6 +396,10 @@ def perform(
     limits = limits or default_limits()
     entries, read = python_paths()
     read = [*read, str(job.checkout.path), os.path.realpath(job.checkout.path)]
+    if chosen.name != "none":
+        job, named = named_files.find(job)
+        named_files.link(named, here.scratch)
+        read += named.read
     hidden = _histories(read)
     device = job.options.get("device")
     wanted = confinement(chosen, here, _apart(read, hidden), limits, device, listed=tuple(read))
@@ -405,7 +410,8 @@ def perform(
         "inbox": str(here.inbox),
         "scratch": str(here.scratch),
         "settings": {
-            name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug", "allow_missing")
+            **{name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug", "allow_missing")},
+            "allow": checkpoints.permitted(job.checkout),
         },
         "lock": _lock_text() if chosen.name == "none" else None,
     }

@@ -115,7 +115,8 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
     from hubcli.confined import jobs
     from hubcli.errors import HubError, NeedsNetworkError, RepositoryCodeError
 
-    settings.override(**{name: value or None for name, value in document["settings"].items()})
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in document["settings"].items()}
+    settings.override(**{name: value or None for name, value in given.items()})
     if document["brokered"]:
         _replace(parent, Path(document["scratch"]))
     elif document["lock"] is not None:

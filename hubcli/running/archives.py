@@ -42,6 +42,13 @@ def find(text: str) -> Path | None:
     return path
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a file is a TorchScript or torch.package archive."""
+    from engine import serialization
+
+    return serialization.sniff(path) in ("torchscript", "package")
+
+
 def checkout_of(path: Path) -> Checkout:
     """The folder of an archive, for a job in a child process."""
     folder = path.resolve().parent
@@ -91,7 +98,7 @@ def _module(path: Path) -> Any:
             )
         return jit.load(path)
     except serialization.UnpicklingError as error:
-        raise IntegrityError(f"{path} was refused: {' '.join(str(error).split())[:_SHOWN]}") from None
+        raise IntegrityError(f"{path} was refused: {' '.join(error.reason.split())[:_SHOWN]}") from None
     except RecursionError:
         raise IntegrityError(f"{path} was refused: it is nested too deeply") from None
 
@@ -169,7 +176,7 @@ def _package(path: Path) -> dict[str, Any]:
     try:
         told = package.contents(path)
     except serialization.UnpicklingError as error:
-        raise IntegrityError(f"{path} was refused: {' '.join(str(error).split())[:_SHOWN]}") from None
+        raise IntegrityError(f"{path} was refused: {' '.join(error.reason.split())[:_SHOWN]}") from None
     return {
         "file": str(path),
         "format": "package",

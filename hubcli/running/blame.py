@@ -23,6 +23,7 @@ from hubcli.reading import dependencies, hubconf, imports
 from hubcli.reading.dependencies import Report
 from hubcli.reading.imports import Imported
 from hubcli.reading.inventory import Inventory, inside_left_out
+from hubcli.running import checkpoints
 from hubcli.running.isolation import Namespace
 
 _OWN = Path(__file__).parents[2]
@@ -47,6 +48,9 @@ def explain(error: BaseException, namespace: Namespace, spec: str) -> HubError:
     lacking = next((one for one in chain if _lacks(one)), None)
     if lacking is not None and namespace.framework == "engine":
         return _gap(lacking, namespace, spec)
+    unread = checkpoints.explained(error, _place(error, namespace), spec)
+    if unread is not None:
+        return unread
     text = " ".join(str(error).split()) or "no message"
     if isinstance(error, subprocess.CalledProcessError):
         text += _said(error)

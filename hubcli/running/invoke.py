@@ -27,7 +27,7 @@ from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, U
 from hubcli.net import behalf
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import downloads, isolation, leftovers
+from hubcli.running import checkpoints, downloads, isolation, leftovers
 from hubcli.running.isolation import Namespace
 
 
@@ -244,12 +244,13 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
     downloads.install()
     leftovers.watch(checkout)
-    token = weights.caller.set(now)
-    try:
-        with behalf.naming(now.hosts), _guarded(namespace, now.spec, command):
-            yield namespace
-    finally:
-        weights.caller.reset(token)
+    with checkpoints.permitting(checkout, now.framework):
+        token = weights.caller.set(now)
+        try:
+            with behalf.naming(now.hosts), _guarded(namespace, now.spec, command):
+                yield namespace
+        finally:
+            weights.caller.reset(token)
 
 
 @contextlib.contextmanager

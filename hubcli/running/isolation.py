@@ -409,6 +409,12 @@ def _prefix(root: Path, commit: str | None) -> str:
     return short if known is None or known.commit == commit else PREFIX + commit
 
 
+def module_named(name: str) -> ModuleType | None:
+    """The module that running repository code imports by this name, where it has imported it already."""
+    namespace = _active.get()
+    return None if namespace is None else sys.modules.get(namespace.qualified(name))
+
+
 def loaded_framework() -> str | None:
     """What `torch` means in this process already: `torch`, `engine`, or None."""
     module = sys.modules.get("torch")

@@ -105,7 +105,7 @@ class Model:
     url: str
 
     @classmethod
-    def create(cls, root: Path, url: str) -> Model:
+    def create(cls, root: Path, url: str, hubconf: str = HUBCONF) -> Model:
         """Below `root`: `served/o/m.git` and `files/net-<hash>.safetensors`, served at `url`."""
         files = root / "files"
         files.mkdir(exist_ok=True)
@@ -114,5 +114,5 @@ class Model:
         name = f"net-{digest[:8]}.safetensors"
         (files / "net.safetensors").rename(files / name)
         repository = Repository.create(root / "served", "o/m")
-        repository.commit({"hubconf.py": HUBCONF}, tag="v1")
+        repository.commit({"hubconf.py": hubconf}, tag="v1")
         return cls(repository, repository.work, name, f"{url}/{name}")

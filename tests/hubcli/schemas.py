@@ -71,7 +71,7 @@ REPO = record(name=TEXT, spec=TEXT, path=TEXT, commit=COMMIT, size=COUNT, last_u
 PROFILED = record(name=TEXT, calls=COUNT, self_us=NUMBER, total_us=NUMBER, bytes={"type": "integer"})
 LOCK = document(
     path=TEXT,
-    repos=each(record(spec=TEXT, commit=COMMIT, tree=COMMIT, dirhash=DIRHASH)),
+    repos=each(record(spec=TEXT, commit=COMMIT, tree=COMMIT, dirhash=DIRHASH, allow=each(TEXT))),
     weights=each(record(url=URL, sha256=SHA256, size=COUNT)),
 )
 SCOPE = {"enum": ["commit", "repo"]}
@@ -161,6 +161,16 @@ SCHEMAS: dict[str, Schema] = {
         device=maybe(TEXT),
         seconds=NUMBER,
         weights=each(record(**WEIGHT)),
+    ),
+    "hub show CHECKPOINT": document(
+        file=TEXT,
+        format={"enum": ["zip", "legacy", "tar", "safetensors", "sharded"]},
+        size=COUNT,
+        files=each(TEXT),
+        tensors=each(record(name=TEXT, shape=SHAPE, dtype=TEXT)),
+        bytes=COUNT,
+        others=each({"type": "string"}),
+        metadata={"type": "object"},
     ),
     "hub show FILE": document(
         path=TEXT,

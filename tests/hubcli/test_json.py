@@ -50,6 +50,7 @@ COMMANDS = {
     "hub show SPEC": ["show", "o/m:v1"],
     "hub show ARCHIVE": ["show", "tests/engine/jit/archives/2.13.0/convnet.pt"],
     "hub show PACKAGE": ["show", "{dir}/package.pt"],
+    "hub show CHECKPOINT": ["show", "{dir}/tied.pth"],
     "hub export SPEC ENTRYPOINT": [
         "export", "o/m:v1", "net", "--input-shape", "1,2", "--dynamic", "batch", "-o", "{dir}/net.onnx",
     ],

@@ -174,9 +174,8 @@ def test_blocked_even_when_allowed():
 def test_weights_only_false_takes_imported_classes_without_calling_them():
     assert read(Config(5), weights_only=False).width == 5
     assert read(Names(a=1), weights_only=False) == {"a": 1}
-    for thing in (Made(), argparse.Namespace(a=1)):
-        with pytest.raises(UnpicklingError, match="was refused"):
-            read(thing, weights_only=False)
+    with pytest.raises(UnpicklingError, match="was refused"):
+        read(Made(), weights_only=False)
     for thing in (Dying(), Point(1, 2)):
         with pytest.raises(UnpicklingError, match="refused"):
             read(thing, weights_only=False)

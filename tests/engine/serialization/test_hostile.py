@@ -6,7 +6,6 @@ import io
 import resource
 import struct
 import time
-import zipfile
 
 import pytest
 
@@ -383,7 +382,8 @@ LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
         (patched(GOOD, CENTRAL, 8, b"\x01\x00"), "encrypted"),
         (patched(GOOD, LOCAL, 6, b"\x01\x00"), "differs between"),
         (patched(GOOD, CENTRAL, 8, b"\x00\x20"), "encrypted"),
-        (patched(GOOD, CENTRAL, 10, b"\x08\x00"), "compressed"),
+        (patched(GOOD, CENTRAL, 10, b"\x08\x00"), "differs between"),
+        (patched(GOOD, CENTRAL, 10, b"\x0c\x00"), "compressed by a method other than DEFLATE"),
         (patched(GOOD, LOCAL, 8, b"\x08\x00"), "differs between"),
         (patched(GOOD, LOCAL, 14, b"1234"), "differs between"),
         (patched(GOOD, LOCAL, 18, b"\x01\x00\x00\x00"), "differs between"),
@@ -403,11 +403,6 @@ LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
         (patched(GOOD, END, 16, b"\x00\x00\x00\x00"), "not where the archive says"),
         (forge.zip_entries([("a/data.pkl", pickled(1)), ("a/data.pkl", pickled(2))]), "a/data.pkl twice"),
         (forge.zip_entries([("a/data.pkl", pickled(1)), ("b/data.pkl", pickled(2))]), "more than one data.pkl"),
-        (forge.zip_entries([("a/data.pkl", b"0" * 999)], zipfile.ZIP_DEFLATED), "compressed"),
-        (
-            forge.zip_entries([("a/data.pkl", pickled(1)), ("a/data/0", bytes(1 << 20))], zipfile.ZIP_DEFLATED),
-            "compressed",
-        ),
         (forge.zip_entries([("a/data.pkl", b""), ("a/constants.pkl", b""), ("a/code/x.py", b"")], 8), "TorchScript"),
         (forge.zip_entries([("x.npy", b"")]), "a numpy .npz file"),
         (forge.zip_entries([("x/METADATA", b"")]), "a package"),
