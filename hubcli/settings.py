@@ -369,10 +369,14 @@ def check_scheme(url: str) -> None:
 
 def check_address(url: str) -> None:
     """Raise UsageError for a URL whose host or port cannot be understood, such as `http://[::1/`."""
+    import re
     from urllib.parse import urlsplit
 
     try:
-        _ = urlsplit(url).port
+        parts = urlsplit(url)
+        _ = parts.port
+        if re.search(r"\][^:]", parts.netloc):
+            raise ValueError("something follows the brackets")
     except ValueError as error:
         shown = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
         raise UsageError(f"{shown!r} is no host: {error}", hint="an IPv6 address is written [::1]:8080") from None

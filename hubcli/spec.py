@@ -136,6 +136,8 @@ class RepoSpec:
             host = parts.hostname or ""
             host = f"[{host}]" if "[" in parts.netloc else host
             host += f":{parts.port}" if parts.port else ""
+            if re.search(r"\][^:]", parts.netloc):
+                raise ValueError("something follows the brackets")
         except ValueError as error:
             raise UsageError(f"spec {_without_userinfo(text)!r}: {error}", hint=_HINT, spec=text) from None
         if parts.password is not None or (parts.username is not None and scheme != "ssh"):
