@@ -97,7 +97,9 @@ class RepoSpec:
                 spec=text,
             )
         defaults = settings.current()
-        host = canonical_host(parts[0], text) if len(parts) == 3 else canonical_host(defaults.host, "HUB_HOST")
+        host = (
+            canonical_host(parts[0], f"spec {text!r}") if len(parts) == 3 else canonical_host(defaults.host, "HUB_HOST")
+        )
         owner, repo = parts[-2], parts[-1].removesuffix(".git")
         _check(_HOST, host, "host", text)
         _check(_NAME, owner, "owner", text)
@@ -151,7 +153,7 @@ class RepoSpec:
             if host not in ("", "localhost"):
                 raise UsageError(f"spec {text!r}: file:// names the host {host!r}", spec=text)
             host = "localhost"
-        host = canonical_host(host, text)
+        host = canonical_host(host, f"spec {text!r}")
         _check(_HOST, host, "host", text)
         segments = path.rstrip("/").split("/")
         if not slash or not re.match(_URL_PATH, path) or not segments[-1]:
@@ -223,7 +225,7 @@ def _split_port(host: str) -> tuple[str, str]:
     return (match.group(1), match.group(2) or "") if match else (host, "")
 
 
-def canonical_host(host: str, text: str) -> str:
+def canonical_host(host: str, where: str) -> str:
     """`host`, perhaps with a port, in lower case; an IPv6 address in its shortest form.  UsageError if it is none."""
     name, port = _split_port(host.lower())
     if name.startswith("["):
@@ -232,9 +234,9 @@ def canonical_host(host: str, text: str) -> str:
         try:
             address = ipaddress.IPv6Address(name[1:-1])
         except ValueError:
-            raise UsageError(f"spec {text!r}: {name!r} is no IPv6 address", hint=_HINT, spec=text) from None
+            raise UsageError(f"{where}: {name!r} is no IPv6 address", hint="write [::1] or [::1]:8080") from None
         if address.scope_id:
-            raise UsageError(f"spec {text!r}: a zone such as %{address.scope_id} has no place here", spec=text)
+            raise UsageError(f"{where}: a zone such as %{address.scope_id} has no place here")
         name = f"[{address.compressed}]"
     return f"{name}:{port}" if port else name
 

@@ -1,9 +1,10 @@
 """How git is let in to one repository: with which secret, through which proxy, and at which address.
 
 A token, an entry of netrc or a helper's answer that the server refuses is left out, and what everybody may have is
-fetched without.  A repository that was renamed is followed on its own host, with its token; to another goes no secret.
-Consent and lock files stay bound to the address that the user typed: its server says where the repository is now, and
-what comes from there has the commit that was asked for.
+fetched without.  A repository that was renamed is followed on its own host, with its token; to another host nothing
+secret goes, and a token stops there.  Redirects are followed here, never by git, which would take netrc and helpers
+along.  Consent and lock files stay bound to the address that the user typed: its server says where the repository is
+now, and what comes from there has the commit that was asked for.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from hubcli.net.failures import public
 
 LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 
-_SECRET = re.compile(r"credential\..*|http\.(.*\.)?(sslcert|sslkey|extraheader)")
-_REDIRECTED = re.compile(r"^warning: redirecting to (\S+)", re.MULTILINE)
-_REDIRECTS = re.compile(r"returned error: 30[12378]\b|Protocol \"?http\"? (not supported|disabled)", re.IGNORECASE)
+_SECRET = re.compile(r"credential\..*|http\..*\.extraheader")
+_CLIENT = re.compile(r"http\.(.*\.)?(sslcert|sslkey)")  # who one is, shown to the named server whichever way is tried
+_REDIRECTS = re.compile(r"returned error: 30[12378]\b")
 _moved: dict[str, str] = {}  # where a repository is now, found out in this process
 _lock = threading.Lock()
 
@@ -66,13 +67,10 @@ class Access:
         self.environment = self._environment()
         return True
 
-    def succeeded(self, err: str) -> None:
-        """Name what was left out, and where git itself was redirected to."""
+    def succeeded(self) -> None:
+        """Name what was left out."""
         credentials.left_out(self._target, self._refused)
-        if self._refused:
-            self._refused = []
-        if found := _REDIRECTED.search(err):
-            _say_moved(self._target, found.group(1).rstrip("/"))
+        self._refused = []
 
     def failure(self, err: str) -> HubError:
         """The error that git's words mean, with the proxy and the settings that have a part in it."""
@@ -105,16 +103,24 @@ class Access:
         return found
 
     def _follow(self) -> bool:
-        """Go on where the repository has moved to on its own host; False if it has not, an error if to another."""
+        """Go on where the repository has moved to; False if it has not, an error where a token would have to go too."""
         from hubcli.net import exchanges
 
-        found = exchanges.moved(self._effective, self._authorization())
-        if found == self._effective:
+        before = self._effective
+        found = exchanges.moved(before, self._authorization(), netrc=self._allowed and self._way == "own")
+        if found == before:
             return False
-        with _lock:
-            _moved[self._target] = found
-        _say_moved(self._target, found)
-        self.url = self._effective = found
+        notices.once(
+            ("moved", self._target, found),
+            f"{public(self._target)} has moved to {public(found)}: name the new address, the old one may end",
+        )
+        self.url, self._effective = found, started.effective_url(found, self._pairs)
+        self._config = started.http_config(self._effective)
+        if exchanges.same_server(before, found):
+            with _lock:
+                _moved[self._target] = found
+        else:  # which the user has not named
+            self._allowed, self._way, self._ways = False, "none", iter(())
         self.environment = self._environment()
         return True
 
@@ -130,23 +136,22 @@ class Access:
         """The environment for the present way to the present address."""
         trusted = self._allowed and self._way == "own"
         own = [pair for pair in self._pairs if trusted or not _SECRET.fullmatch(pair[0])]
-        headers = [value for key, value in own if key.endswith(".extraheader")]
-        keep_secret(*(value.rpartition(" ")[2] for value in headers))
+        own = [
+            (key, str(settings.expanded(value)) if _CLIENT.fullmatch(key) else value)
+            for key, value in own
+            if self._allowed or not _CLIENT.fullmatch(key)
+        ]
+        keep_secret(*(value.rpartition(" ")[2] for key, value in own if key.endswith(".extraheader")))
         config = [*started.CONFIG, *own, ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
-        follow = "initial"
         if isinstance(self._way, credentials.Credential):
             parts = urlsplit(self.url)
             origin = f"{parts.scheme}://{parts.netloc}/"
             config.append((f"http.{origin}.extraHeader", f"Authorization: {self._way.authorization}"))
-            follow = "false"
-        # git sends an extra header on after a redirect, to whichever host that names
-        config.append(("http.followRedirects", "false" if headers else follow))
+        config.append(("http.followRedirects", "false"))
         environment = started.environment_of(config)
-        protocols = settings.current().allow_protocols
-        secure = self._effective.startswith("https:")
-        environment["GIT_ALLOW_PROTOCOL"] = ":".join(one for one in protocols if not (secure and one == "http"))
+        environment["GIT_ALLOW_PROTOCOL"] = ":".join(settings.current().allow_protocols)
         environment |= authorities.for_git(self._effective, self._config) | proxies.git_environment()
-        if self._way == "none":  # libcurl looks for ~/.netrc by itself
+        if _web(self._effective) and not trusted:  # libcurl looks for ~/.netrc by itself
             environment |= {"HOME": os.devnull, "USERPROFILE": os.devnull, "NETRC": os.devnull}
         return environment
 
@@ -155,11 +160,6 @@ def moved_to(url: str) -> str:
     """Where the repository at `url` is now, as far as this process has found out."""
     with _lock:
         return _moved.get(url, url)
-
-
-def _say_moved(old: str, new: str) -> None:
-    new = public(new)
-    notices.once(("moved", old, new), f"{public(old)} has moved to {new}: name the new address, the old may end")
 
 
 def _web(url: str) -> bool:

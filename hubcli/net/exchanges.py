@@ -61,11 +61,12 @@ def send(method: str, url: str, content: Path | bytes | None = None) -> tuple[in
     raise AssertionError("unreachable")
 
 
-def moved(url: str, authorization: str | None) -> str:
+def moved(url: str, authorization: str | None, *, netrc: bool = False) -> str:
     """Where the git repository at `url` is now, by what its server answers to git's own first request.
 
-    `url` itself where it does not redirect.  `authorization` goes to the host of `url` alone.  NetworkError where it
-    leads to another host, to http from https, or to what is no repository.
+    `url` itself where it does not redirect.  `authorization`, or with `netrc` what netrc and helpers know once the
+    server asks, goes to the server of `url` alone, and an `authorization` is not left behind: NetworkError where it
+    leads to another host then, and always where it leads to http from https or to what is no repository.
     """
     import requests
 
@@ -73,51 +74,53 @@ def moved(url: str, authorization: str | None) -> str:
 
     first = asked = f"{url.rstrip('/')}{_REFS}?service=git-upload-pack"
     headers = {"User-Agent": f"git/2 (hub/{__version__})", "Accept-Encoding": "identity"}
-    if authorization:
-        headers["Authorization"] = authorization
+    secret = authorization
     with wire.session() as session:
         for _ in range(http.MAX_REDIRECTS):
+            own = same_server(url, asked)
+            sent = {**headers, "Authorization": secret} if secret and own else headers
             try:
                 with session.get(
                     asked,
-                    headers=headers,
+                    headers=sent,
                     stream=True,
                     allow_redirects=False,
                     timeout=(http.CONNECT_TIMEOUT, http.READ_TIMEOUT),
                 ) as response:
-                    location = response.headers.get("Location")
-                    if response.status_code not in http.REDIRECTS or not location:
-                        return url if asked == first else asked.partition("?")[0].removesuffix(_REFS)
+                    location, status = response.headers.get("Location"), response.status_code
             except HubError:
                 raise
             except (requests.RequestException, ValueError) as error:
                 reason = unreachable.because(asked, error)
                 raise reason if isinstance(reason, HubError) else NetworkError(f"{public(url)}: {reason}") from None
+            if status == 401 and netrc and own and secret is None:
+                netrc = False
+                known = [*credentials.from_netrc(asked), credentials.from_helper(asked)]
+                secret = known[0].authorization if known[0] else None
+                if secret:
+                    continue
+            if status not in http.REDIRECTS or not location:
+                return url if asked == first else asked.partition("?")[0].removesuffix(_REFS)
             asked = http.redirected(asked, location)
-            path = urlsplit(asked).path
-            base = public(asked).partition("?")[0].removesuffix(_REFS)
-            if not path.endswith(_REFS) or "@" in urlsplit(asked).netloc:
+            base = public(asked).removesuffix("?...").removesuffix(_REFS)
+            if not urlsplit(asked).path.endswith(_REFS) or "@" in urlsplit(asked).netloc:
                 raise NetworkError(
                     f"{public(url)} redirects to {base}, which is no repository's address",
                     hint="is there a page to log in? look at it with a browser",
                 )
-            if not _same_server(url, asked):
-                kept = ", and what is secret is sent to no second host" if authorization else ""
-                raise NetworkError(f"{public(url)} redirects elsewhere, to {base}{kept}", hint=f"name it: {base}")
+            if authorization and not same_server(url, asked):
+                raise NetworkError(
+                    f"{public(url)} redirects elsewhere, to {base}, and what is secret is sent to no second host",
+                    hint=f"if you trust it, name it: {base}",
+                )
     raise NetworkError(f"{public(url)}: more than {http.MAX_REDIRECTS} redirects")
 
 
-def _same_server(old: str, new: str) -> bool:
+def same_server(old: str, new: str) -> bool:
     """Whether two URLs have one host and port; its http may have become https."""
     before, after = http.origin(old), http.origin(new)
-    upgraded = ("http", "https", before[1], before[2] or 80, after[2] or 443) == (
-        before[0],
-        after[0],
-        after[1],
-        80,
-        443,
-    )
-    return before == after or upgraded
+    upgraded = (before[0], before[2] or 80, after[0], after[2] or 443) == ("http", 80, "https", 443)
+    return before == after or (upgraded and before[1] == after[1])
 
 
 def _exchange(
@@ -151,7 +154,7 @@ def _exchange(
                     location = response.headers.get("Location")
                     if response.status_code in http.REDIRECTS and location and hops < http.MAX_REDIRECTS:
                         target = http.redirected(url, location)
-                        if not _same_server(url, target):
+                        if not same_server(url, target):
                             raise NetworkError(
                                 f"{public(url)} redirects to {public(target)}, another host", hint="name that host"
                             )

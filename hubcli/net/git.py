@@ -185,7 +185,7 @@ class Remote:
             status, out, err = self._tried(told, {**environment, **started.location(db)}, progress, check)
             if status == 0:
                 if self.access is not None:
-                    self.access.succeeded(err)
+                    self.access.succeeded()
                 return out
             if self.access is None or not self.access.another(err):
                 raise failure(err, self.url) if self.access is None else self.access.failure(err)

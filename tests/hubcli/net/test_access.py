@@ -193,6 +193,47 @@ def test_to_another_host_goes_no_secret_and_the_address_is_named(code, tmp_path,
             assert elsewhere.requests == []
 
 
+@pytest.mark.parametrize("secret", ["netrc", "helper"])
+def test_neither_netrc_nor_a_helper_follows_to_another_host(code, tmp_path, secret, isolated):
+    """libcurl and git would ask them for whichever host they are led to, which the user has not named."""
+    if secret == "netrc":
+        (isolated / ".netrc").write_text("machine 127.0.0.1 login me password pa55\n")
+    else:
+        helper = '"!f() { echo username=me; echo password=pa55; }; f"'
+        (isolated / ".gitconfig").write_text(f"[credential]\n helper = {helper}\n")
+    with git_server(tmp_path / "git") as elsewhere:
+        elsewhere.credentials = "what it asks for"
+        code.fault = moved(301, f"{elsewhere.url}{{path}}")
+        with pytest.raises(NotFoundError):
+            git.Remote.of(f"{code.url}/old/r.git").resolve("v1")
+        assert elsewhere.requests and all("Authorization" not in one.headers for one in elsewhere.requests)
+
+
+def test_a_server_that_asks_before_it_redirects(code, isolated, capsys):
+    code.credentials = "pa55"
+    (isolated / ".netrc").write_text("machine 127.0.0.1 login x-access-token password pa55\n")
+    (isolated / ".netrc").chmod(0o600)
+
+    def fault(handler: Any) -> bool:
+        shown = "Authorization" in handler.headers
+        return shown and moved(301, "{path}")(handler)
+
+    code.fault = fault
+    assert git.Remote.of(f"{code.url}/old/r.git").resolve("v1").kind == "tag"
+    assert "/new/r.git" in capsys.readouterr().err
+
+
+def test_repository_code_gets_no_netrc_for_git(code, isolated):
+    code.credentials = "pa55"
+    (isolated / ".netrc").write_text("machine 127.0.0.1 login x-access-token password pa55\n")
+    (isolated / ".netrc").chmod(0o600)
+    assert git.Remote.of(f"{code.url}/new/r.git").resolve(None).name == "main"
+    code.reset()
+    with behalf.naming(frozenset({"elsewhere"})), pytest.raises(NotFoundError):
+        git.Remote.of(f"{code.url}/new/r.git").resolve(None)
+    assert all("Authorization" not in one.headers for one in code.requests)
+
+
 @pytest.mark.parametrize("location", ["/login?next=x", "http://[::1/new/r.git/info/refs", "{path}"])
 def test_a_redirect_to_no_repository_is_refused(code, location, monkeypatch):
     monkeypatch.setenv("HUB_TOKEN", "t0ken")
