@@ -7,7 +7,7 @@
     url = "https://github.com/owner/repo.git"
     kind = "tag"                              branch, tag or commit
     ref = "v1.0"
-    commit = "<40 hex>"
+    commit = "<40 hex>"                       64 in a repository with SHA-256 names
     tree = "<40 hex>"                         git's id of the tree
     dirhash = "h1:<base64 of a sha256>"       see `dirhash`
     allow = ["__main__.Config"]               classes that its checkpoints may name (--allow); may be absent
@@ -58,7 +58,7 @@ NAME = "hub.lock"
 _HEAD = "# Written by `hub lock`. Commit it; `hub sync` fetches exactly this.\n"
 _LARGEST = 16 << 20  # bytes; a lock file of 10,000 entries has a tenth
 _PARALLEL = 4  # files fetched at once
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _DIRHASH = re.compile(r"h1:[A-Za-z0-9+/]{43}=\Z")
 _USER = re.compile(r".+#[^\W\d]\w*\Z")

@@ -26,7 +26,7 @@ from hubcli.net.targets import INDEX, Target
 from hubcli.spec import RepoSpec
 
 _SCHEMA = 1
-_PLACE = re.compile(r"git/[0-9a-f]{2}/[0-9a-f]{40}\.pack|sha256/[0-9a-f]{2}/[0-9a-f]{64}")
+_PLACE = re.compile(r"git/[0-9a-f]{2}/[0-9a-f]{40}(?:[0-9a-f]{24})?\.pack|sha256/[0-9a-f]{2}/[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)

@@ -83,13 +83,12 @@ def warning(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` as a terminal may have it: no control character but newline and tab, no HUB_TOKEN.
+    """`text` as a terminal may have it: no control character but newline and tab, no HUB_TOKEN or HF_TOKEN.
 
     What a server or a repository says ends here, so that it neither drives the terminal (escape
     sequences, text written from right to left) nor echoes the secret that it was sent.
     """
-    secret = _secret()
-    if secret:
+    for secret in _secrets():
         text = text.replace(secret, "***")
     if text.isprintable():
         return text
@@ -103,8 +102,7 @@ def indented(text: str) -> str:
 
 def visible_json(text: str) -> str:
     r"""JSON with every character that a terminal would obey written as \uXXXX: the same document."""
-    secret = _secret()
-    if secret:
+    for secret in _secrets():
         text = text.replace(secret, "***")
     if text.replace("\n", "").isprintable():
         return text
@@ -139,12 +137,12 @@ def _escaped(character: str) -> str:
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
-def _secret() -> str | None:
+def _secrets() -> list[str]:
     try:
-        token = settings.current().token
+        now = settings.current()
     except HubError:  # the settings themselves are what is wrong
-        return None
-    return token if token and len(token) >= 4 else None
+        return []
+    return [token for token in (now.token, now.hf_token) if token and len(token) >= 4]
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:

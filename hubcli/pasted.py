@@ -68,6 +68,7 @@ def _page(text: str) -> str:
     if "@" in parts.path:
         return text
     port = f":{parts.port}" if parts.port else ""
+    host = f"[{host}]" if ":" in host else host
     repository = f"{parts.scheme}://{host}{port}/{'/'.join(names[:count])}"
     page, *rest = names[count:] or [""]
     if not page:

@@ -80,7 +80,7 @@ def _remote(spec: RepoSpec, option: str | None) -> Preview:
     resolved = remote.resolve(asked.ref)
     with tempfile.TemporaryDirectory(prefix="hub-") as folder:
         db = Path(folder) / "db.git"
-        git.create(db)
+        git.create(db, resolved.commit)
         remote.fetch(db, f"+{resolved.source}:{git.OBJECTS}/seen", "--depth=1", f"--filter=blob:limit={SMALL}")
         listing = [entry for entry in git.entries(db, resolved.commit) if entry.mode != trees.SUBMODULE]
         here = {entry.path: entry.size for entry in listing if 0 <= entry.size <= SMALL}

@@ -24,6 +24,7 @@ FRAMEWORKS = ("engine", "torch")
 TRUST_CHOICES = ("once", "commit", "repo")
 SCHEMES = ("https", "ssh", "http", "file")
 MIRRORS = ("https", "http", "s3", "file")
+HUGGING_FACE = ("huggingface.co", "hf.co")
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -40,6 +41,8 @@ class Settings:
     mirror: str | None = None
     allow_protocols: tuple[str, ...] = ("https", "ssh")
     token: str | None = None
+    hf_endpoint: str | None = None
+    hf_token: str | None = None
     offline: bool = False
     lock_timeout: float = 600.0
     framework: str = "engine"
@@ -56,7 +59,8 @@ class Settings:
     lock: Lock | None = None
 
     def __repr__(self) -> str:
-        shown = (f"{name}={'***' if name == 'token' and value else repr(value)}" for name, value in vars(self).items())
+        secret = ("token", "hf_token")
+        shown = (f"{name}={'***' if name in secret and value else repr(value)}" for name, value in vars(self).items())
         return f"Settings({', '.join(shown)})"
 
 
@@ -64,6 +68,26 @@ def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{where} must be a string, not {value!r}")
     return value
+
+
+def _stripped(value: Any, where: str) -> str:
+    return _text(value, where).strip()
+
+
+def _secret(value: Any, where: str) -> str | None:
+    """A token without the white space that a file or a shell has left around it; None where nothing else is there.
+
+    The value is shown in no error.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{where} must be a string")
+    token = value.strip()
+    if any(not "!" <= character <= "~" for character in token):
+        raise UsageError(
+            f"{where} has white space or other characters in the middle that no token has",
+            hint="set it to the token alone, on one line",
+        )
+    return token or None
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
@@ -156,11 +180,29 @@ def mirror_address(value: Any, where: str) -> str:
         )
     if "@" in host:
         raise UsageError(f"{where} carries credentials", hint="leave them out; put them into ~/.netrc")
+    check_address(text)
     return text
 
 
+def _endpoint(value: Any, where: str) -> str | None:
+    """The address of a server like huggingface.co, without a last `/`; None where it is huggingface.co itself."""
+    from urllib.parse import urlsplit
+
+    text = _text(value, where).strip().rstrip("/")
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("https", "http") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or not text.isprintable() or " " in text or "?" in text or "#" in text:
+        raise UsageError(f"{where}: {text[:200]!r} is no address of a server", hint="e.g. https://hf-mirror.example")
+    if "@" in parts.netloc:
+        raise UsageError(f"{where} carries credentials", hint="leave them out; set HF_TOKEN, or use ~/.netrc")
+    return None if (parts.scheme, parts.netloc.lower(), parts.path) == ("https", HUGGING_FACE[0], "") else text
+
+
 def _template(value: Any, where: str) -> str:
-    template = _text(value, where)
+    template = _stripped(value, where)
     try:
         template.format(host="h", owner="o", repo="r")
     except (KeyError, IndexError, ValueError) as error:
@@ -176,11 +218,13 @@ _Parser = Callable[[Any, str], Any]
 _SOURCES: Mapping[str, tuple[str, _Parser]] = {
     "hub_dir": ("TORCH_HUB_DIR", _folder),
     "git_url": ("HUB_GIT_URL", _template),
-    "host": ("HUB_HOST", _text),
+    "host": ("HUB_HOST", _stripped),
     "rewrite": ("HUB_REWRITE", _rewrites),
     "mirror": ("HUB_MIRROR", mirror_address),
     "allow_protocols": ("HUB_ALLOW_PROTOCOLS", _protocols),
-    "token": ("HUB_TOKEN", _text),
+    "token": ("HUB_TOKEN", _secret),
+    "hf_endpoint": ("HF_ENDPOINT", _endpoint),
+    "hf_token": ("HF_TOKEN", _secret),
     "offline": ("HUB_OFFLINE", _flag),
     "lock_timeout": ("HUB_LOCK_TIMEOUT", _seconds),
     "framework": ("HUB_FRAMEWORK", _choice(*FRAMEWORKS)),
@@ -273,14 +317,22 @@ def current() -> Settings:
 
 
 def rewrite_url(url: str) -> str:
-    """`url` after the first matching HUB_REWRITE prefix; unchanged where none matches."""
-    for old, new in current().rewrite:
+    """`url` after the first matching HUB_REWRITE prefix, else at HF_ENDPOINT where it is one of Hugging Face's.
+
+    Unchanged where neither matches.
+    """
+    now = current()
+    for old, new in now.rewrite:
         if url.startswith(old):
-            return _below(new, url[len(old) :])
+            return _below(new, url[len(old) :], "HUB_REWRITE")
+    if now.hf_endpoint is not None:
+        for host in HUGGING_FACE:
+            if url.startswith(f"https://{host}/"):
+                return _below(f"{now.hf_endpoint}/", url[len(f"https://{host}/") :], "HF_ENDPOINT")
     return url
 
 
-def _below(target: str, rest: str) -> str:
+def _below(target: str, rest: str, where: str) -> str:
     """`target` and `rest` joined and normalised; UsageError where `..` leads out of the target."""
     path, mark, query = rest.partition("?")
     if ".." in path or "%" in path:
@@ -292,7 +344,7 @@ def _below(target: str, rest: str) -> str:
             path = normpath(plain.lstrip("/"))
             if path.split("/")[0] == "..":
                 raise UsageError(
-                    f"HUB_REWRITE: {rest[:200]!r} leads out of {target}",
+                    f"{where}: {rest[:200]!r} leads out of {target}",
                     hint="a mirror serves what lies below its own address",
                 )
             path = quote(path)
@@ -306,6 +358,7 @@ def check_scheme(url: str) -> None:
     scheme = scheme.lower()
     if not separator:
         raise UsageError(f"{url} has no scheme", hint=f"begin it with one of {', '.join(allowed)}")
+    check_address(url)
     if scheme not in allowed:
         raise UsageError(
             f"protocol {scheme} is not allowed: {url}",
@@ -313,3 +366,18 @@ def check_scheme(url: str) -> None:
             if scheme in SCHEMES
             else f"hub speaks {', '.join(SCHEMES)} only",
         )
+
+
+def check_address(url: str) -> None:
+    """Raise UsageError for a URL whose host or port cannot be understood, such as `http://[::1/`."""
+    import re
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+        if re.search(r"\][^:]", parts.netloc):
+            raise ValueError("something follows the brackets")
+    except ValueError as error:
+        shown = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        raise UsageError(f"{shown!r} is no host: {error}", hint="an IPv6 address is written [::1]:8080") from None

@@ -18,13 +18,14 @@ from hubcli.errors import UsageError
 
 _HINT = "write owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir"
 # patterns are compiled where they are used: no command needs them all
-_HOST = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?\Z"
+_HOST = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}\Z"
 _USER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z"
 _URL = r"([A-Za-z][A-Za-z0-9+.-]*)://"
 _URL_PATH = r"[A-Za-z0-9_.~%/+-]+\Z"
 _PLAIN = r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(:[^@]*)?\Z"
-_COMMIT = r"[0-9a-f]{40}\Z"
+_COMMIT = r"[0-9a-f]{40}([0-9a-f]{24})?\Z"  # by SHA-1, or by SHA-256
+_SCP = r"([^:/]*)@(\[[^\]]*\]|[^:/\[]*)(?:[:/](.*))?\Z"
 _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _PORTS = {"https": "443", "http": "80", "ssh": "22"}
 _NOT_IN_REF = r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//"
@@ -76,14 +77,17 @@ class RepoSpec:
 
     @classmethod
     def _short(cls, text: str) -> Self:
-        path, colon, ref = text.partition(":")
-        if "@" in path:
-            user, _, host = path.rpartition("@")
+        if scp := re.match(_SCP, text):
+            user, host, path = scp.groups()
             raise UsageError(
                 f"spec {text!r} looks like an scp address",
-                hint=f"write ssh://{user}@{host}/{ref}" if ref else _HINT,
+                hint=f"write ssh://{user}@{host}/{path}" if path else _HINT,
                 spec=text,
             )
+        address = re.match(r"\[[^\]/]*\](:[^/]*)?", text)  # of IPv6, whose colons begin no ref
+        start = address.end() if address else 0
+        rest, colon, ref = text[start:].partition(":")
+        path = text[:start] + rest
         parts = path.split("/")
         if len(parts) not in (2, 3):
             raise UsageError(
@@ -93,7 +97,9 @@ class RepoSpec:
                 spec=text,
             )
         defaults = settings.current()
-        host = parts[0].lower() if len(parts) == 3 else defaults.host.lower()
+        host = (
+            canonical_host(parts[0], f"spec {text!r}") if len(parts) == 3 else canonical_host(defaults.host, "HUB_HOST")
+        )
         owner, repo = parts[-2], parts[-1].removesuffix(".git")
         _check(_HOST, host, "host", text)
         _check(_NAME, owner, "owner", text)
@@ -110,7 +116,7 @@ class RepoSpec:
             _default_is_none(ref),
             defaults.git_url.format(host=host, owner=owner, repo=repo),
             None,
-            short if host == defaults.host.lower() else f"{host}/{short}",
+            short if host == canonical_host(defaults.host, "HUB_HOST") else f"{host}/{short}",
         )
 
     @classmethod
@@ -130,9 +136,12 @@ class RepoSpec:
         try:
             parts = urlsplit(f"{scheme}://{authority}/")
             host = parts.hostname or ""
+            host = f"[{host}]" if "[" in parts.netloc else host
             host += f":{parts.port}" if parts.port else ""
+            if re.search(r"\][^:]", parts.netloc):
+                raise ValueError("something follows the brackets")
         except ValueError as error:
-            raise UsageError(f"spec {text!r}: {error}", hint=_HINT, spec=text) from None
+            raise UsageError(f"spec {_without_userinfo(text)!r}: {error}", hint=_HINT, spec=text) from None
         if parts.password is not None or (parts.username is not None and scheme != "ssh"):
             raise UsageError(
                 f"spec {_without_userinfo(text)!r} carries credentials",
@@ -144,6 +153,7 @@ class RepoSpec:
             if host not in ("", "localhost"):
                 raise UsageError(f"spec {text!r}: file:// names the host {host!r}", spec=text)
             host = "localhost"
+        host = canonical_host(host, f"spec {text!r}")
         _check(_HOST, host, "host", text)
         segments = path.rstrip("/").split("/")
         if not slash or not re.match(_URL_PATH, path) or not segments[-1]:
@@ -169,7 +179,7 @@ class RepoSpec:
         if self.kind == "local":
             return self.repo
         parts = (self.owner, self.repo) if self.ref is None else (self.owner, self.repo, self.ref)
-        return "_".join(parts).replace("/", "_").replace(":", "_")
+        return re.sub(r"[\[\]]", "", "_".join(parts).replace("/", "_").replace(":", "_"))
 
     @property
     def canonical(self) -> str:
@@ -180,7 +190,7 @@ class RepoSpec:
         scheme, _, rest = self.url.partition("://")
         authority, _, path = rest.partition("/")
         user, at, host = authority.rpartition("@")
-        name, _, port = host.lower().partition(":")
+        name, port = _split_port(host.lower())
         if port and port != _PORTS.get(scheme):
             name = f"{name}:{port}"
         path = quote(unquote(path), safe="/~").rstrip("/")
@@ -207,6 +217,28 @@ class RepoSpec:
         if self.ref is None or self.kind == "local":
             return self.base
         return f"{self.base}{'@' if '://' in self.base else ':'}{self.ref}"
+
+
+def _split_port(host: str) -> tuple[str, str]:
+    """Name and port of `name:port`, where the name may be an IPv6 address in brackets."""
+    match = re.match(r"(\[[^\]]*\]|[^:]*)(?::(.*))?\Z", host)
+    return (match.group(1), match.group(2) or "") if match else (host, "")
+
+
+def canonical_host(host: str, where: str) -> str:
+    """`host`, perhaps with a port, in lower case; an IPv6 address in its shortest form.  UsageError if it is none."""
+    name, port = _split_port(host.lower())
+    if name.startswith("["):
+        import ipaddress
+
+        try:
+            address = ipaddress.IPv6Address(name[1:-1])
+        except ValueError:
+            raise UsageError(f"{where}: {name!r} is no IPv6 address", hint="write [::1] or [::1]:8080") from None
+        if address.scope_id:
+            raise UsageError(f"{where}: a zone such as %{address.scope_id} has no place here")
+        name = f"[{address.compressed}]"
+    return f"{name}:{port}" if port else name
 
 
 def _check(pattern: str, value: str, part: str, text: str) -> None:

@@ -343,7 +343,7 @@ def _of_hub(file: Path, text: str) -> list[tuple[RepoSpec, str | None]]:
     try:
         for entry in json.loads(text)["trusted"]:
             spec, commit = RepoSpec.parse(entry["spec"]), entry["commit"]
-            if spec.kind == "local" or not (commit is None or re.fullmatch("[0-9a-f]{40}", commit)):
+            if spec.kind == "local" or not (commit is None or re.fullmatch("[0-9a-f]{40}([0-9a-f]{24})?", commit)):
                 raise ValueError(f"{entry['spec']!r} at {commit!r}")
             found.append((spec, commit))
     except (ValueError, KeyError, TypeError) as error:

@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home, a cache and settings of the test's own; the folder `home`."""
     for name in list(os.environ):
-        prefixes = ("HUB_", "GIT_", "TORCH_", "XDG_")
+        prefixes = ("HUB_", "HF_", "GIT_", "TORCH_", "XDG_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_", "NETRC")
         if name.startswith(prefixes) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     home = tmp_path / "home"

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -63,11 +64,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, handler: type[_Handler], root: Path) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(
+        self, handler: type[_Handler], root: Path, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, 0), handler)
         self.root = root
         self.lock = threading.Lock()
-        self.served = Served(f"http://127.0.0.1:{self.server_address[1]}")
+        shown = f"[{host}]" if ":" in host else host
+        self.served = Served(f"{'https' if context else 'http'}://{shown}:{self.server_address[1]}")
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is part of the tests."""
@@ -247,8 +254,8 @@ class _FileHandler(_Handler):
 
 
 @contextlib.contextmanager
-def _serve(handler: type[_Handler], root: Path) -> Iterator[Served]:
-    server = _Server(handler, root)
+def _serve(handler: type[_Handler], root: Path, **more: Any) -> Iterator[Served]:
+    server = _Server(handler, root, **more)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
@@ -260,23 +267,24 @@ def _serve(handler: type[_Handler], root: Path) -> Iterator[Served]:
 
 
 @contextlib.contextmanager
-def git_server(root: Path) -> Iterator[Served]:
+def git_server(root: Path, **more: Any) -> Iterator[Served]:
     """Serve the bare repositories below `root` by `git http-backend`: `<url>/<owner>/<repo>.git`.
 
-    Set `credentials` to demand that token, `redirect` to send clients elsewhere, `delay` to be slow.
+    Set `credentials` to demand that token, `redirect` to send clients elsewhere, `delay` to be slow.  `host` may be
+    "::1", an ssl `context` makes it https.
     """
-    with _serve(_GitHandler, root) as served:
+    with _serve(_GitHandler, root, **more) as served:
         yield served
 
 
 @contextlib.contextmanager
-def file_server(root: Path) -> Iterator[Served]:
+def file_server(root: Path, **more: Any) -> Iterator[Served]:
     """Serve the files below `root` with strong ETags and byte ranges; `writable` takes PUT and DELETE.
 
     Set `fault` (here or at a git server) to a function of the request's handler: True says that it
     has answered itself, a number that the connection breaks off after so many bytes of the body.
     """
-    with _serve(_FileHandler, root) as served:
+    with _serve(_FileHandler, root, **more) as served:
         yield served
 
 
@@ -313,6 +321,8 @@ def scripted_server() -> Iterator[Scripted]:
             made.seen.append((self.path, dict(self.headers)))
             with contextlib.suppress(ConnectionError):  # the client may hang up
                 made.answer(self, len(made.seen))
+
+        do_CONNECT = do_GET  # as a proxy hears it
 
         def log_message(self, *args: object) -> None:
             pass
@@ -356,15 +366,15 @@ class Repository:
     work: Path
 
     @classmethod
-    def create(cls, root: Path, name: str, branch: str = "main") -> Self:
-        """Make `<root>/<owner>/<repo>.git` for the name `owner/repo`."""
+    def create(cls, root: Path, name: str, branch: str = "main", format: str = "sha1") -> Self:
+        """Make `<root>/<owner>/<repo>.git` for the name `owner/repo`; `format` is that of its objects' names."""
         bare = root / f"{name}.git"
         work = root / ".work" / name
         for path in (bare, work):
             path.mkdir(parents=True)
         made = cls(bare, work)
-        made.git("init", "-q", "--bare", "-b", branch, cwd=bare)
-        made.git("init", "-q", "-b", branch)
+        made.git("init", "-q", "--bare", "-b", branch, f"--object-format={format}", cwd=bare)
+        made.git("init", "-q", "-b", branch, f"--object-format={format}")
         made.git("remote", "add", "origin", str(bare))
         made.git("config", "uploadpack.allowFilter", "true", cwd=bare)
         return made

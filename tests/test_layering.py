@@ -71,7 +71,15 @@ HUB_RANKS = {name: rank for rank, row in enumerate(HUB_LAYERS) for name in row}
 # top-level package: the modules that may import it
 ONLY_IN = {
     "git": ("hubcli.net.started",),
-    "requests": ("hubcli.net.http", "hubcli.net.answers", "hubcli.net.wire", "hubcli.net.credentials"),
+    "requests": (
+        "hubcli.net.http",
+        "hubcli.net.exchanges",
+        "hubcli.net.answers",
+        "hubcli.net.unreachable",
+        "hubcli.net.wire",
+        "hubcli.net.credentials",
+        "hubcli.net.proxies",
+    ),
     "fsspec": ("hubcli.net.objects",),
     "s3fs": ("hubcli.net.objects",),
     # the engine's are Unix sockets between processes of one machine, and the store of engine.distributed

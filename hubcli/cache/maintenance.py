@@ -29,7 +29,7 @@ from hubcli.spec import RepoSpec
 GRACE = 86400.0
 _SETTLED = 60.0  # seconds after which a publication that has not gone on will not go on
 _DOWNLOAD = re.compile(r"[0-9a-f]{20}\.")
-_GENERATION = re.compile(r"[0-9a-f]{40}\.[0-9]+\Z")
+_GENERATION = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\.[0-9]+\Z")
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _obtain(
         except git.RepositoryError as error:  # damaged, or busy where locks do nothing
             output.detail(f"{error.message}; fetching {spec} into a new database")
     with _scratch(partial) as fresh:
-        git.create(fresh)
+        git.create(fresh, resolved.commit)
         published = _publish(spec, table, remote, resolved, verdict, fresh, force_reload, bar)
         db.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # somebody else has put theirs there

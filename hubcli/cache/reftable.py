@@ -28,7 +28,7 @@ Kind = Literal["branch", "tag", "commit", "local"]
 _SCHEMA = 1
 _PATIENCE = 5.0  # seconds; of a writer on another machine nobody knows whether it lives
 _KEY = r"[A-Za-z0-9_.~%-]+(/[A-Za-z0-9_.~%-]+)+\Z"
-_COMMIT = r"[0-9a-f]{40}\Z"
+_COMMIT = r"[0-9a-f]{40}([0-9a-f]{24})?\Z"
 
 
 @dataclass(frozen=True)

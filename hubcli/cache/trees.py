@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from hubcli.net import git, lfs
 
 SUBMODULE = "160000"  # git's mode of a commit of another repository; never fetched, its folder is empty
-_EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's id of the tree without entries
+# git's ids of the tree without entries
+_EMPTY = {
+    "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
 
 
 def refuse_too_large(spec: RepoSpec, size: int) -> None:
@@ -169,7 +173,12 @@ def identity(folder: Path) -> str:
     its content, and the empty folder of a submodule as the commit it stands for.  Raises OSError for
     what cannot be read.  A file that git does not know counts like any other.
     """
-    return _identity(folder, "", lfs_pointers(folder), submodules(folder))
+    return _identity(folder, "", lfs_pointers(folder), submodules(folder), _format(folder.name.partition(".")[0]))
+
+
+def _format(commit: str) -> str:
+    """The digest that names the objects of a repository, which has `commit`."""
+    return "sha256" if len(commit) == 64 else "sha1"
 
 
 def require_sound(checkout: Checkout) -> None:
@@ -206,7 +215,7 @@ def _require_sound(path: Path, commit: str, spec: RepoSpec) -> None:
 def _of_commit(raw: bytes, commit: str) -> str | None:
     """The tree of a commit from its text; None where that is not the text of `commit`."""
     first = raw.partition(b"\n")[0]
-    if _object(b"commit", raw) != commit or not first.startswith(b"tree "):
+    if _object(b"commit", raw, _format(commit)) != commit or not first.startswith(b"tree "):
         return None
     return first[5:].decode("ascii")
 
@@ -219,7 +228,9 @@ def lfs_pointers(folder: Path) -> dict[str, str]:
 def submodules(folder: Path) -> dict[str, str]:
     """The commits, by path, that a published tree has for its submodules; their folders are empty."""
     return {
-        path: name for path, name in _noted(folder, "submodules").items() if re.fullmatch("[0-9a-f]{40}", str(name))
+        path: name
+        for path, name in _noted(folder, "submodules").items()
+        if re.fullmatch("[0-9a-f]{40}([0-9a-f]{24})?", str(name))
     }
 
 
@@ -240,34 +251,34 @@ def pointers(folder: Path) -> list[lfs.Pointer]:
     return [one for one in found if one is not None]
 
 
-def _identity(folder: Path, place: str, pointers: dict[str, str], modules: dict[str, str]) -> str:
+def _identity(folder: Path, place: str, pointers: dict[str, str], modules: dict[str, str], sha: str) -> str:
     with os.scandir(folder) as found:
         entries = list(found)
     lines = []
     for entry in entries:
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
-            kind, name = b"40000", _identity(Path(entry.path), f"{place}{entry.name}/", pointers, modules)
-            if name == _EMPTY:
+            kind, name = b"40000", _identity(Path(entry.path), f"{place}{entry.name}/", pointers, modules, sha)
+            if name == _EMPTY[sha]:
                 if place + entry.name not in modules:  # git has no empty folders
                     continue
                 kind, name = SUBMODULE.encode(), modules[place + entry.name]
         elif stat.S_ISLNK(mode):
-            kind, name = b"120000", _object(b"blob", os.fsencode(os.readlink(entry.path)))
+            kind, name = b"120000", _object(b"blob", os.fsencode(os.readlink(entry.path)), sha)
         elif stat.S_ISREG(mode):
             kind = b"100755" if mode & stat.S_IXUSR else b"100644"
-            name = _file(entry.path, pointers.get(place + entry.name))
+            name = _file(entry.path, pointers.get(place + entry.name), sha)
         else:  # a pipe or a device: nothing that git could have written
-            kind, name = b"0", _EMPTY
+            kind, name = b"0", _EMPTY[sha]
         written = os.fsencode(entry.name)
         order = written + b"/" * (kind == b"40000")  # a submodule counts as a file
         lines.append((order, kind + b" " + written + b"\0" + bytes.fromhex(name)))
-    return _object(b"tree", b"".join(line for _, line in sorted(lines)))
+    return _object(b"tree", b"".join(line for _, line in sorted(lines)), sha)
 
 
 def differences(folder: Path, wanted: dict[str, str]) -> list[tuple[str, str, str | None, str | None]]:
     """(file, changed|missing|extra, expected, found) of what is not as `wanted` (`git.blobs`) says, by name."""
-    pointers, found = lfs_pointers(folder), dict[str, str]()
+    pointers, found, sha = lfs_pointers(folder), dict[str, str](), _format(folder.name.partition(".")[0])
     for parent, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         for name in (*names, *links):
@@ -275,10 +286,10 @@ def differences(folder: Path, wanted: dict[str, str]) -> list[tuple[str, str, st
             place = os.path.relpath(path, folder).replace(os.sep, "/")
             mode = os.lstat(path).st_mode
             if stat.S_ISLNK(mode):
-                found[place] = f"120000 {_object(b'blob', os.fsencode(os.readlink(path)))}"
+                found[place] = f"120000 {_object(b'blob', os.fsencode(os.readlink(path)), sha)}"
             elif stat.S_ISREG(mode):
                 kind = "100755" if mode & stat.S_IXUSR else "100644"
-                found[place] = f"{kind} {_file(path, pointers.get(place))}"
+                found[place] = f"{kind} {_file(path, pointers.get(place), sha)}"
             else:
                 found[place] = "no plain file"
     for place, commit in submodules(folder).items():
@@ -294,7 +305,7 @@ def differences(folder: Path, wanted: dict[str, str]) -> list[tuple[str, str, st
     return made
 
 
-def _file(path: str, pointer: str | None) -> str:
+def _file(path: str, pointer: str | None, sha: str) -> str:
     import hashlib  # start-up does without
 
     with open(path, "rb") as file:
@@ -304,15 +315,15 @@ def _file(path: str, pointer: str | None) -> str:
             text = pointer.encode()
             found = lfs.parse(path, text)
             if found and hashlib.file_digest(file, "sha256").hexdigest() == found.oid:
-                return _object(b"blob", text)
+                return _object(b"blob", text, sha)
             file.seek(0)
         size = os.fstat(file.fileno()).st_size
-        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        digest = hashlib.new(sha, b"blob %d\0" % size, usedforsecurity=False)
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
-def _object(kind: bytes, content: bytes) -> str:
+def _object(kind: bytes, content: bytes, sha: str) -> str:
     import hashlib
 
     head = b"%s %d\0" % (kind, len(content))
-    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
+    return hashlib.new(sha, head + content, usedforsecurity=False).hexdigest()

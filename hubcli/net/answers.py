@@ -60,16 +60,22 @@ class StartAnew(Exception):
 
 def public(url: str) -> str:
     """`url` as it may be shown: without user, password and query (signed URLs carry keys there)."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # an IPv6 address that is none
+        return re.sub(r"(?<=://)[^/@\s]*@|[?#].*", "", url)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return shown + ("?..." if parts.query else "")
 
 
-def read(url: str, response: requests.Response, partial: Partial | None, range_start: int | None) -> Answer:
+def read(
+    url: str, response: requests.Response, partial: Partial | None, range_start: int | None, sent: str = ""
+) -> Answer:
+    """The open body of a response; raises what its status means (`sent` as in `check_status`)."""
     status = response.status_code
     if status == 416 and range_start is not None:
         raise StartAnew("the server does not have the rest")
-    check_status(url, response, ranged=range_start is not None)
+    check_status(url, response, ranged=range_start is not None, sent=sent)
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity"):
         raise IntegrityError(
@@ -133,7 +139,8 @@ def _validator(response: requests.Response) -> str | None:
     return modified if now - changed >= 60 else None
 
 
-def check_status(url: str, response: requests.Response, *, ranged: bool) -> None:
+def check_status(url: str, response: requests.Response, *, ranged: bool, sent: str = "") -> None:
+    """Raise what the status means, unless it is good; `sent` says in a hint which credentials were sent, if any."""
     status = response.status_code
     if status == 200 or (status == 206 and ranged):
         return
@@ -141,7 +148,7 @@ def check_status(url: str, response: requests.Response, *, ranged: bool) -> None
     if status in _RETRIED:
         raise TryAgain(reason, _retry_after(response.headers.get("Retry-After")))
     if status in (401, 403, 404, 410):
-        private = "" if settings.current().token else ": set HUB_TOKEN if it is private"
+        private = sent or ("" if settings.current().token else ": set HUB_TOKEN if it is private")
         raise NotFoundError(f"{public(url)}: {reason}", hint=f"the file does not exist or is private{private}")
     raise NetworkError(f"{public(url)}: {reason}")
 
@@ -202,4 +209,5 @@ def reason_of(error: Any) -> str:
             break
         error = inner
     text = " ".join(str(error).split()).rpartition(">: ")[2] or type(error).__name__
+    text = re.sub(r"\A\w+\(host=[^)]*\): ", "", text)  # of urllib3's own connection
     return masked(re.sub(r"(?<=://)[^/@\s]*@|\?\S*", "", text))[:200]

@@ -7,18 +7,29 @@ whatever else the code that it runs asks for.  Outside of such code every URL is
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 from hubcli import settings
 
+_PORTS = {"https": 443, "http": 80, "ssh": 22}
+
 _named: ContextVar[frozenset[str] | None] = ContextVar("hubcli_named_hosts", default=None)
 
 
 def host(url: str) -> str:
-    """Host and port of `url`, as it is compared."""
-    return urlsplit(url).netloc.rpartition("@")[2].lower()
+    """Host and port of `url`, as they are compared: an IPv6 address in its shortest form, no port that goes without
+    saying.  Empty where there is none."""
+    try:
+        parts = urlsplit(url)
+        name, port = parts.hostname or "", parts.port
+        if "[" in parts.netloc:
+            name = f"[{ipaddress.IPv6Address(name).compressed}]"
+    except ValueError:
+        return ""
+    return name if port in (None, _PORTS.get(parts.scheme)) else f"{name}:{port}"
 
 
 def hosts(*urls: str) -> frozenset[str]:
@@ -42,4 +53,4 @@ def naming(named: Iterable[str]) -> Iterator[None]:
 def may_have_secrets(url: str) -> bool:
     """Whether the server of `url` (after HUB_REWRITE) may be sent a token or a password."""
     named = _named.get()
-    return named is None or host(url) in named
+    return named is None or (bool(host(url)) and host(url) in named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hubcli.output import size
 
 _FOREIGN = ("config.worktree", "commondir", "objects/info/alternates", "objects/info/http-alternates")
 CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
+CONFIG_SHA256 = b"[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectFormat = sha256\n"
 
 
 class RepositoryError(HubError):
@@ -22,15 +24,16 @@ class RepositoryError(HubError):
     code = "git"
 
 
-def create(db: Path) -> None:
+def create(db: Path, commit: str = "") -> None:
     """Make an empty bare repository whose checkouts are byte for byte what was committed.
 
+    Its objects have SHA-256 names where `commit`, which shall be fetched into it, has one of 64 digits.
     Written as gitrepository-layout(5) says: `git init` would heed an inherited GIT_WORK_TREE.
     """
     for folder in ("info", "objects/info", "objects/pack", "refs"):
         (db / folder).mkdir(parents=True)
     (db / "HEAD").write_text("ref: refs/heads/main\n")
-    (db / "config").write_bytes(CONFIG)
+    (db / "config").write_bytes(CONFIG_SHA256 if len(commit) == 64 else CONFIG)
     (db / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n")
 
 
@@ -45,7 +48,7 @@ def disarm(db: Path) -> None:
         found = None
     except OSError as error:
         raise RepositoryError(f"{db / 'config'} cannot be read: {error.strerror}") from None
-    if found == CONFIG and not any((db / name).exists() for name in _FOREIGN):
+    if found in (CONFIG, CONFIG_SHA256) and not any((db / name).exists() for name in _FOREIGN):
         return
     if not (db / "objects").is_dir():
         return  # no database at all: git says so
@@ -53,7 +56,8 @@ def disarm(db: Path) -> None:
         for name in _FOREIGN:
             (db / name).unlink(missing_ok=True)
         temporary = db / f"config.{os.getpid()}-{threading.get_ident()}"
-        temporary.write_bytes(CONFIG)
+        sha256 = found is not None and re.search(rb"(?i)\bobjectformat\s*=\s*sha256\b", found)
+        temporary.write_bytes(CONFIG_SHA256 if sha256 else CONFIG)
         os.replace(temporary, db / "config")
     except OSError as error:
         raise RepositoryError(

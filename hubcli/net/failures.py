@@ -37,7 +37,13 @@ _UNWRITABLE = (
     "write error",
     "index-pack died",
 )
-_REFUSED = re.compile(r"fsck error|disallowed submodule|object [0-9a-f]{40}: [a-z]\w+:|invalid path")
+_REFUSED = re.compile(r"fsck error|disallowed submodule|object [0-9a-f]{40,64}: [a-z]\w+:|invalid path")
+_UNREADABLE = (
+    "unknown repository extension",
+    "unknown object format",
+    "unknown hash algorithm",
+    "mismatched algorithms",
+)
 _UNREACHABLE = (
     "could not resolve host",
     "failed to connect",
@@ -68,6 +74,14 @@ _UNREACHABLE = (
 )
 
 
+def refused(stderr: str) -> bool:
+    """Whether git was asked for credentials, or told that there is nothing: a stale one may be why."""
+    low = stderr.lower()
+    return (
+        any(sign in low for sign in (*_PRIVATE, *_MISSING)) or re.search(r"repository '.*' not found", low) is not None
+    )
+
+
 def public(url: str) -> str:
     """`url` without user name and password."""
     return re.sub(r"(?<=://)[^/@\s]*@", "", url)
@@ -92,6 +106,11 @@ def failure(stderr: str, url: str | None) -> HubError:
         return HubError(
             f"git cannot write to the cache: {detail}",
             hint="is the disk full? `hub cache prune` and `hub cache ls` show what could go",
+        )
+    if has(_UNREADABLE):
+        return RepositoryError(
+            f"{where} has SHA-256 object names, which this git does not read: {detail}",
+            hint="install git 2.42 or newer (hub env says which one is used)",
         )
     if url is None:
         return RepositoryError(f"git failed: {detail}")

@@ -5,22 +5,19 @@ Names reach git only behind `--` or inside a full refname, never as an option; `
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-from urllib.parse import quote, urlsplit
+from typing import Literal
+from urllib.parse import quote, unquote, urlsplit
 
 from hubcli import settings
-from hubcli.errors import (
-    NotFoundError,
-    keep_secret,
-)
+from hubcli.errors import NotFoundError
 from hubcli.net import behalf, started
+from hubcli.net.access import Access
 from hubcli.net.database import RepositoryError as RepositoryError
 from hubcli.net.database import create as create
 from hubcli.net.database import disarm, growth_limited
@@ -29,15 +26,11 @@ from hubcli.net.failures import public as public
 from hubcli.output import Progress, message
 from hubcli.spec import newest_tag
 
-if TYPE_CHECKING:
-    pass
-
-LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 _LISTED = 5_000  # refs among which a like name is looked for
 _PASSING = re.compile(r"returned error: (408|425|429|500|502|503|504)\b|HTTP (429|50[0234])\b")
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")
 
 
 @dataclass(frozen=True)
@@ -64,33 +57,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class Remote:
-    """A repository to ask and fetch from: the URL after rewriting, and the environment for it."""
+    """A repository to ask and fetch from: the URL after rewriting, and the environment for it.
+
+    `access` has the other ways to be let in, and knows where the repository has moved.
+    """
 
     url: str
     environment: Mapping[str, str]
+    access: Access | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, url: str) -> Remote:
         """The remote that `url` means under the present settings; UsageError if not allowed."""
-        now = settings.current()
         target = settings.rewrite_url(url)
         settings.check_scheme(target)
-        allowed = behalf.may_have_secrets(target)
-        own = [pair for pair in started.user_config() if allowed or not pair[0].startswith("credential.")]
-        config = [*started.CONFIG, *own, ("http.lowSpeedTime", str(LOW_SPEED_SECONDS))]
-        parts = urlsplit(target)
-        if now.token and allowed and parts.scheme in ("http", "https"):
-            basic = base64.b64encode(f"x-access-token:{now.token}".encode()).decode()
-            keep_secret(now.token, basic)
-            origin = f"{parts.scheme}://{parts.netloc}/"
-            config.append((f"http.{origin}.extraHeader", f"Authorization: Basic {basic}"))
-            # git sends an extra header on after a redirect, to whichever host that names
-            config.append(("http.followRedirects", "false"))
-        else:
-            config.append(("http.followRedirects", "initial"))
-        environment = started.environment_of(config)
-        environment["GIT_ALLOW_PROTOCOL"] = ":".join(now.allow_protocols)
-        return cls(target, environment)
+        access = Access(target, behalf.may_have_secrets(target))
+        return cls(target, access.environment, access)
 
     def refs(self, *patterns: str) -> tuple[dict[str, str], str | None]:
         """`ls-remote --symref`: full name -> id for the patterns, and the branch HEAD names."""
@@ -178,7 +160,7 @@ class Remote:
 
         Commits only (`--filter=tree:0`), else all there is where the server refuses filters.
         """
-        create(scratch)
+        create(scratch, commit)
         everything = "+refs/heads/*:refs/hub/heads/* +refs/tags/*:refs/hub/tags/*"
         try:
             self.fetch(scratch, everything, "--filter=tree:0")
@@ -197,16 +179,36 @@ class Remote:
         progress: Progress | None = None,
         check: Callable[[], bool] | None = None,
     ) -> str:
-        environment = {**self.environment, **started.location(db)}
+        while True:
+            url, environment = self._now()
+            told = [url if word == self.url else word for word in command]
+            status, out, err = self._tried(told, {**environment, **started.location(db)}, progress, check)
+            if status == 0:
+                if self.access is not None:
+                    self.access.succeeded()
+                return out
+            if self.access is None or not self.access.another(err):
+                raise failure(err, self.url) if self.access is None else self.access.failure(err)
+
+    def _now(self) -> tuple[str, Mapping[str, str]]:
+        return (self.url, self.environment) if self.access is None else (self.access.url, self.access.environment)
+
+    def _tried(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        progress: Progress | None,
+        check: Callable[[], bool] | None,
+    ) -> tuple[int, str, str]:
+        """The command's end, once more where its failure may pass."""
         for left in (3, 2, 1, 0):
             status, out, err = started.stream(command, environment, progress, check)
-            if status == 0:
-                return out
-            if not (left and _PASSING.search(err) and (check is None or check())):
+            if status and left and _PASSING.search(err) and (check is None or check()):
+                message(f"{public(self.url)}: {last_line(err)}; trying again")
+                time.sleep(2.0**-left)
+            else:
                 break
-            message(f"{public(self.url)}: {last_line(err)}; trying again")
-            time.sleep(2.0**-left)
-        raise failure(err, self.url)
+        return status, out, err
 
 
 MIRRORED = "refs/heads/mirrored"
@@ -236,7 +238,7 @@ def open_pack(pack: Path, commit: str, scratch: Path) -> Remote:
 
     Every object is what its id says, or git would not find it.  RepositoryError unless all of the commit is there.
     """
-    create(scratch)
+    create(scratch, commit)
     (scratch / "shallow").write_text(f"{commit}\n")
     for command in (
         ["index-pack", "--stdin"],
@@ -260,10 +262,31 @@ def ref_in_db(kind: str, name: str) -> str:
 
 
 def identify(db: Path, name: str) -> tuple[str, str]:
-    """The ids of the commit and of its tree that `name` (a full refname) has in `db`."""
+    """The ids of the commit and of its tree that `name` (a full refname) has in `db`.
+
+    NotFoundError where it is the name of a tree or of a file, as some tags are; it is taken out of `db`.
+    """
+    command = ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    status, commit, _ = started.execute(command, started.local(db))
+    if status:
+        _refuse_no_commit(db, name)
     command = ["rev-parse", f"{name}^{{commit}}", f"{name}^{{tree}}"]
     commit, tree = started.run(command, started.local(db)).split()
     return commit, tree
+
+
+def _refuse_no_commit(db: Path, name: str) -> None:
+    """NotFoundError if `name` leads to another object than a commit; what is damaged is left to git to say."""
+    status, found, _ = started.execute(["rev-parse", "--verify", "--quiet", f"{name}^{{}}"], started.local(db))
+    kind = "" if status else started.run(["cat-file", "-t", found.strip()], started.local(db)).strip()
+    if kind not in ("tree", "blob"):
+        return
+    what, _, quoted = name.removeprefix(f"{OBJECTS}/").partition("/")
+    started.execute(["update-ref", "-d", name], started.local(db))
+    raise NotFoundError(
+        f"{what} {unquote(quoted)!r} names a {'file' if kind == 'blob' else 'tree'}, not a commit of a repository",
+        hint="name a branch, a tag of a commit, or a commit",
+    )
 
 
 def tag_object(db: Path, name: str, commit: str) -> bytes | None:
@@ -306,8 +329,8 @@ def allowed_signers() -> str | None:
 def user_setting(name: str, *options: str) -> str | None:
     """What the user's own git configuration says."""
     command = ["config", "--includes", *options, "--get", name]
-    environment = {**started.NEUTRAL, "GIT_DIR": os.devnull, "GIT_CONFIG_COUNT": "0"}
-    status, out, _ = started.execute(command, environment)
+    own = {key: value for key, value in started.NEUTRAL.items() if key != "GIT_CONFIG_PARAMETERS"}
+    status, out, _ = started.execute(command, {**own, "GIT_DIR": os.devnull})
     return None if status else out.rstrip("\n")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import random
 import shutil
@@ -18,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
 from hubcli import output, paths, settings
@@ -32,21 +31,20 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import answers, behalf, credentials, mirror
+from hubcli.net import answers, behalf, credentials, mirror, unreachable
 from hubcli.net.answers import public as public
 from hubcli.net.partials import Partial
 
 if TYPE_CHECKING:
-    pass
+    import requests
 
 ATTEMPTS = 4
 CONNECT_TIMEOUT = 15.0
 READ_TIMEOUT = 60.0
 MAX_REDIRECTS = 10
 PROGRESS = 1 << 20  # an attempt that brings this much counts as none
-_REDIRECTS = {301, 302, 303, 307, 308}
+REDIRECTS = {301, 302, 303, 307, 308}
 _HTML = (b"<!doctype html", b"<html")
-_Secrets = Literal["all", "netrc", "none"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def fetch(
         mirrored = from_mirror(address, beside, url, expected=expected, progress=progress, resumable=resumable)
         if mirrored is not None:
             return mirrored
-    secrets: _Secrets = "all" if token else "none"
+    secrets: credentials.Secrets = "all" if token else "none"
     request = _Request(target, secrets, refuse_html, progress, expected is not None, headers or {})
     fetched = _download(request, url, beside, expected, resumable)
     if pin not in (None, fetched.sha256):
@@ -171,7 +169,7 @@ class _Request:
     """What to ask for, and how; `secrets` may be sent to the server of the target."""
 
     target: str
-    secrets: _Secrets
+    secrets: credentials.Secrets
     refuse_html: bool
     progress: bool
     checked: bool
@@ -206,6 +204,7 @@ def _attempts(request: _Request, url: str, partial: Partial) -> Fetched:
 
 def refuse_credentials(url: str) -> None:
     """Raise UsageError for a URL with user or password in it: it would be stored with the file."""
+    settings.check_address(url)
     parts = urlsplit(url)
     if "@" in parts.netloc and parts.scheme != "file":
         raise UsageError(
@@ -277,18 +276,16 @@ def _open(url: str, request: _Request, partial: Partial | None, stack: contextli
 
     session = stack.enter_context(wire.session())
     first = url
-    allowed = request.secrets == "all" and behalf.may_have_secrets(url)
-    secret = credentials.of(url) if allowed else credentials.from_netrc(url) if request.secrets == "netrc" else None
-    asked = False
+    allowed = request.secrets if request.secrets != "all" or behalf.may_have_secrets(url) else "none"
+    login = credentials.Login(first, allowed)
     range_start = None if partial is None else _range_start(partial)
+    refused: requests.Response | None = None
     linked: str | None = None
     hops = 0
     while hops <= MAX_REDIRECTS:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
-        if _origin(url) == _origin(first):
-            headers |= request.headers
-            if secret:
-                headers["Authorization"] = secret
+        if origin(url) == origin(first):
+            headers |= {**request.headers, **login.authorization}
         if partial is not None and range_start is not None:
             headers["Range"] = f"bytes={range_start}-"
             headers["If-Range"] = str(partial.origin.validator)
@@ -300,31 +297,42 @@ def _open(url: str, request: _Request, partial: Partial | None, stack: contextli
                 allow_redirects=False,
                 timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
             )
-        except requests.exceptions.SSLError as error:
-            raise NetworkError(
-                f"{public(url)}: the certificate was refused: {answers.reason_of(error)}",
-                hint="set REQUESTS_CA_BUNDLE to your own authority's file if there is one",
-            ) from None
-        except (requests.ConnectionError, requests.Timeout) as error:
-            raise answers.TryAgain(answers.reason_of(error)) from None
+        except HubError:  # a setting that names no authority
+            raise
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise NetworkError(f"{public(url)}: {answers.reason_of(error)}") from None
+            raise unreachable.because(url, error) from None
         stack.callback(response.close)
-        if _origin(url) == _origin(first):
+        unreachable.refuse_login(url, response)
+        if origin(url) == origin(first):
             linked = answers.announced(response) or linked
         location = response.headers.get("Location")
-        if response.status_code in _REDIRECTS and location:
-            url = _redirected(url, location)
+        if response.status_code in REDIRECTS and location:
+            url = redirected(url, location)
             hops += 1
             continue
-        own = allowed and not secret and not asked and _origin(url) == _origin(first)
-        if response.status_code in (401, 403, 404) and own:
-            asked = True
-            secret = credentials.from_helper(first)
-            if secret:
+        if origin(url) == origin(first):
+            refused = _telling(refused, response)
+            if login.another(response.status_code):
+                url = first
                 continue
-        return replace(answers.read(url, response, partial, range_start), linked=linked)
+            if response.status_code in credentials.REFUSALS:
+                response = refused
+        if response.ok:
+            login.accepted()
+        sent = login.said or _withheld(first, request.secrets, allowed)
+        return replace(answers.read(url, response, partial, range_start, sent), linked=linked)
     raise NetworkError(f"{public(url)}: more than {MAX_REDIRECTS} redirects")
+
+
+def _telling(before: requests.Response | None, now: requests.Response) -> requests.Response:
+    """Of two refusals the one to report: that somebody who is known has met, not that a stranger is unknown."""
+    return now if before is None or before.status_code == 401 else before
+
+
+def _withheld(url: str, wanted: credentials.Secrets, allowed: credentials.Secrets) -> str:
+    """What a hint has to add where a token was not for this server to see."""
+    sources = [one.source for one in credentials.tokens(url)] if (wanted, allowed) == ("all", "none") else []
+    return f" ({' and '.join(sources)} is sent only to servers that your own command names)" if sources else ""
 
 
 def length(url: str) -> int | None:
@@ -339,87 +347,6 @@ def length(url: str) -> int | None:
         return None if answer.html else answer.length
 
 
-def post_json(url: str, document: Any, media_type: str) -> Any:
-    """Send a JSON document to the server of a repository; its answer, of at most 10 MB."""
-    refuse_credentials(url)
-    if settings.current().offline:
-        raise OfflineError(f"{public(url)} cannot be asked offline", hint="run without --offline")
-    target = settings.rewrite_url(url)
-    settings.check_scheme(target)
-    headers = {"Accept": media_type, "Content-Type": media_type}
-    # by foreign code: then neither token nor helper
-    secrets: _Secrets = "all" if behalf.may_have_secrets(target) else "none"
-    try:
-        _, _, body = _exchange("POST", target, json.dumps(document).encode(), headers, secrets)
-        return json.loads(body)
-    except answers.TryAgain as error:
-        raise NetworkError(f"{public(target)}: {error}", hint="try again") from None
-    except ValueError as error:
-        raise NetworkError(f"{public(target)}: {answers.reason_of(error)}") from None
-
-
-def send(method: str, url: str, content: Path | bytes | None = None) -> tuple[int | None, bytes]:
-    """PUT, GET, HEAD or DELETE at the server of a mirror that is written: length and body of the answer.
-
-    Again and again where a failure may pass.  Raises NotFoundError or NetworkError.  HUB_TOKEN is not sent, what
-    ~/.netrc has for the host is.
-    """
-    settings.check_scheme(url)
-    for left in range(ATTEMPTS - 1, -1, -1):
-        try:
-            _, headers, body = _exchange(method, url, content, {}, "netrc")
-            length = headers.get("Content-Length", "")
-            return int(length) if length.isdecimal() else None, body
-        except answers.TryAgain as error:
-            if not left:
-                raise NetworkError(f"{public(url)}: {error} ({ATTEMPTS} attempts)", hint="try again later") from None
-            output.message(f"{public(url)}: {error}; trying again")
-            time.sleep(min(error.wait or 2.0**-left, answers.MAX_WAIT))
-    raise AssertionError("unreachable")
-
-
-def _exchange(
-    method: str, url: str, content: Path | bytes | None, more: Mapping[str, str], secrets: _Secrets
-) -> tuple[int, Mapping[str, str], bytes]:
-    """One request with a small answer: status, headers and body, of at most 10 MB."""
-    import requests
-
-    from hubcli.net import wire
-
-    headers = {**more, "Accept-Encoding": "identity", "User-Agent": f"hub/{__version__}"}
-    asked = secrets != "all"
-    secret = credentials.of(url) if secrets == "all" else credentials.from_netrc(url) if secrets == "netrc" else None
-    try:
-        with wire.session() as session, contextlib.ExitStack() as stack:
-            while True:
-                data = stack.enter_context(content.open("rb")) if isinstance(content, Path) else content
-                with session.request(
-                    method,
-                    url,
-                    data=data,
-                    headers={**headers, "Authorization": secret} if secret else headers,
-                    stream=True,
-                    allow_redirects=False,
-                    timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
-                ) as response:
-                    if response.status_code == 401 and not secret and not asked:
-                        asked, secret = True, credentials.from_helper(url)
-                        if secret:
-                            continue
-                    if response.status_code not in (201, 204):
-                        answers.check_status(url, response, ranged=False)
-                    body = b""
-                    for part in answers.parts_of(response):
-                        body += part
-                        if len(body) > 10_000_000:
-                            raise NetworkError(f"{public(url)}: the answer is too long")
-                    return response.status_code, response.headers, body
-    except (requests.ConnectionError, requests.Timeout) as error:
-        raise answers.TryAgain(answers.reason_of(error)) from None
-    except requests.RequestException as error:
-        raise NetworkError(f"{public(url)}: {answers.reason_of(error)}") from None
-
-
 def _range_start(partial: Partial) -> int | None:
     """Where to go on; at a complete file its last byte, so that a change is heard of."""
     if not partial.size or partial.origin.validator is None:
@@ -427,7 +354,8 @@ def _range_start(partial: Partial) -> int | None:
     return partial.size - (partial.size == partial.origin.total)
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
+def origin(url: str) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port, by which servers are told from each other."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -436,9 +364,13 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, port
 
 
-def _redirected(url: str, location: str) -> str:
-    target = urljoin(url, location)
-    scheme = urlsplit(target).scheme
+def redirected(url: str, location: str) -> str:
+    """Where an answer of `url` leads; NetworkError where that may not be."""
+    try:
+        target = urljoin(url, location)
+        scheme = urlsplit(target).scheme
+    except ValueError:
+        raise NetworkError(f"{public(url)} redirects to {location[:200]!r}, which is no address") from None
     if scheme == "file":
         raise NetworkError(f"{public(url)} redirects to a local file, which is refused")
     if scheme != "https" and urlsplit(url).scheme == "https":

@@ -1,4 +1,7 @@
-"""Weights by `hf://owner/repo/file@revision`: the plain HTTPS address behind it, no client library."""
+"""Weights by `hf://owner/repo/file@revision`: the plain HTTPS address behind it, no client library.
+
+HF_ENDPOINT (`settings.rewrite_url`) and HF_TOKEN (`credentials`) count for the address however it was written.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _FORM = re.compile(rf"hf://({_PART})/({_PART})/([^@?#]+?)(?:@([^@?#\s]+))?\Z")
 
 
 def address(owner: str, repo: str, file: str, revision: str | None = None) -> str:
-    """Where Hugging Face serves a file of a model repository; HUB_REWRITE leads to a mirror."""
+    """Where Hugging Face serves a file of a model repository; HUB_REWRITE or HF_ENDPOINT leads to a mirror."""
     return f"https://huggingface.co/{owner}/{repo}/resolve/{quote(revision or 'main', safe='')}/{quote(file)}"
 
 

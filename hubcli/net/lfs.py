@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubcli import output, paths
+from hubcli import output, paths, settings
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError
-from hubcli.net import http, mirror
+from hubcli.net import access, exchanges, http, mirror, started
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 _POINTER = re.compile(
@@ -60,13 +60,19 @@ def fill(url: str, folder: Path, pointers: Sequence[Pointer]) -> None:
                 fetched.update(one)
             rest = [pointer for oid, pointer in wanted.items() if oid not in fetched]
             if rest:
-                _refuse_other_protocols(url)
-                fetched.update(pool.map(lambda found: _fetch(*found), _actions(url, rest)))
+                now = _address_now(url)
+                _refuse_other_protocols(now)
+                fetched.update(pool.map(lambda found: _fetch(*found), _actions(now, rest)))
         for pointer in pointers:
             _place(fetched[pointer.oid].path, folder / pointer.path)
     finally:
         for done in fetched.values():
             done.release()
+
+
+def _address_now(url: str) -> str:
+    """Where git finds the repository at `url`: after HUB_REWRITE, where it has moved, by the user's insteadOf rules."""
+    return started.effective_url(access.moved_to(settings.rewrite_url(url)))
 
 
 def _refuse_other_protocols(url: str) -> None:
@@ -98,7 +104,7 @@ def _actions(url: str, pointers: list[Pointer]) -> Iterator[tuple[Pointer, str, 
             "hash_algo": "sha256",
             "objects": [{"oid": one.oid, "size": one.size} for one in some.values()],
         }
-        answer = http.post_json(endpoint, document, MEDIA_TYPE)
+        answer = exchanges.post_json(endpoint, document, MEDIA_TYPE)
         try:
             for item in answer["objects"]:
                 pointer = some.pop(item["oid"])
@@ -109,7 +115,9 @@ def _actions(url: str, pointers: list[Pointer]) -> Iterator[tuple[Pointer, str, 
                     )
                 action = item["actions"]["download"]
                 yield pointer, _address(endpoint, action), _headers(action)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, HubError):  # UsageError is a ValueError
+                raise
             raise NetworkError(f"{http.public(endpoint)}: the answer is none of the LFS batch API: {error!r}") from None
         if some:
             missing = ", ".join(one.path for one in some.values())

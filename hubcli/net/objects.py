@@ -7,11 +7,13 @@ AWS_ENDPOINT_URL, ...) or ~/.aws.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hubcli.errors import HubError, NetworkError, NotFoundError
+from hubcli.net import authorities
 
 _PART = 8 << 20  # bytes of one request
 
@@ -25,8 +27,11 @@ def filesystem() -> Any:
         raise HubError(
             f"s3:// needs {error.name}, which is not installed", hint="run: python -m pip install s3fs"
         ) from None
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "https://s3.amazonaws.com"
+    verify = authorities.for_objects(endpoint)
+    own = {"client_kwargs": {"verify": verify}} if isinstance(verify, str) else {}
     # no listing is kept: others write to the bucket, too
-    return fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)
+    return fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True, **own)
 
 
 def info(url: str, files: Any = None) -> tuple[int, str | None]:

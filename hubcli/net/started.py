@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli.errors import HubError, IntegrityError
+from hubcli.errors import HubError, IntegrityError, UsageError
+from hubcli.net import notices
 from hubcli.net.database import disarm
-from hubcli.net.failures import failure
+from hubcli.net.failures import failure, last_line
 from hubcli.output import Progress, size
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 _END_SECONDS = 10  # for git and its helpers to end after they were told to
 _CHECK_SECONDS = 0.2  # how often the size of what arrives is looked at
 _LONGEST, _LARGEST = 1 << 16, 64 << 20  # characters of a line that git says, and of all that it says of a remote
-_USER_CONFIG = r"^(credential\..*|http\.proxy|http\.sslcainfo|url\..*\.insteadof)$"
+_HTTP = r"http\.(.*\.)?(proxy|proxyauthmethod|sslcainfo|sslcapath|sslcert|sslkey)"
+_USER_CONFIG = rf"^(credential\..*|{_HTTP}|http\..*\.extraheader|url\..*\.insteadof)$"
+# what git takes for true whatever its value is, or what has it write on stderr what it sends
+_UNSET = ("GIT_SSL_NO_VERIFY", "GIT_CURL_VERBOSE", "GIT_CONFIG")
 
 # What an inherited variable could change, set to what it is without one (GitPython's `env=` can
 # replace a variable but not remove it).
@@ -108,11 +112,44 @@ def local(db: Path | None) -> dict[str, str]:
 
 
 def user_config() -> list[tuple[str, str]]:
-    """Credential helpers, proxy, CA file and insteadOf rules of the user's own git configuration."""
-    command = ["config", "--includes", "-z", "--get-regexp", _USER_CONFIG]
-    _, out, _ = execute(command, {**NEUTRAL, "GIT_DIR": os.devnull, "GIT_CONFIG_COUNT": "0"})
+    """What passes of the user's own git configuration: of files, GIT_CONFIG_COUNT and `git -c` alike.
+
+    Credential helpers, insteadOf rules, proxies, authorities, client certificates, the headers for one server.
+    """
+    return _configured("--get-regexp", _USER_CONFIG)
+
+
+def http_config(url: str) -> dict[str, str]:
+    """The http.* settings that the user's own git configuration has for `url`, as git matches them; names in lower
+    case.  Empty where there is no git."""
+    plain = re.split(r"[?#]", url, maxsplit=1)[0]  # others see the arguments of a process, and queries carry keys
+    if not plain.isprintable():
+        return {}
+    with contextlib.suppress(NoGitError):
+        return dict(_configured("--get-urlmatch", "http", plain))
+    return {}
+
+
+def _configured(*query: str) -> list[tuple[str, str]]:
+    own = {name: value for name, value in NEUTRAL.items() if name != "GIT_CONFIG_PARAMETERS"}
+    status, out, err = execute(["config", "--includes", "-z", *query], {**own, "GIT_DIR": os.devnull})
+    if status > 1:  # 1 says that there is no such thing
+        notices.once(
+            ("git config", err),
+            f"your git configuration (files, GIT_CONFIG_COUNT, git -c) cannot be read, and is left out: "
+            f"{last_line(err)}",
+        )
+        return []
     pairs = (item.partition("\n") for item in out.split("\0") if item)
     return [(key, value) for key, _, value in pairs]
+
+
+def effective_url(url: str, config: Sequence[tuple[str, str]] | None = None) -> str:
+    """The URL that git makes of `url` by the user's insteadOf rules."""
+    rules = [pair for pair in (user_config() if config is None else config) if pair[0].endswith(".insteadof")]
+    if not rules:
+        return url
+    return run(["ls-remote", "--get-url", "--", url], {**environment_of(rules), **location(None)}).rstrip("\n")
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -123,17 +160,32 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> str:
     return out
 
 
+class NoGitError(HubError):
+    """There is no git on this machine."""
+
+
 @functools.cache
 def launcher() -> type[Git]:
     """GitPython's class, imported at first use; HubError where there is no git."""
     try:
         from git import Git
     except ImportError as error:
-        raise HubError(
+        raise NoGitError(
             "git is not installed, or GIT_PYTHON_GIT_EXECUTABLE names no git",
             hint="install git (https://git-scm.com) and run again",
         ) from error
     return Git
+
+
+def _program(git: type[Git]) -> list[str]:
+    """git, without the variables that GitPython's `env=` cannot remove."""
+    inherited = [name for name in _UNSET if name in os.environ]
+    if inherited and os.name == "posix":
+        unset = [word for name in inherited for word in ("-u", name)]
+        return ["/usr/bin/env", *unset, str(git.GIT_PYTHON_GIT_EXECUTABLE)]
+    if "GIT_SSL_NO_VERIFY" in inherited:
+        raise UsageError("GIT_SSL_NO_VERIFY turns off what hub never does without", hint="unset it")
+    return [str(git.GIT_PYTHON_GIT_EXECUTABLE)]
 
 
 def execute(command: Sequence[str], environment: Mapping[str, str], stdin: str | Path = "") -> tuple[int, str, str]:
@@ -145,7 +197,7 @@ def execute(command: Sequence[str], environment: Mapping[str, str], stdin: str |
         os.close(write)
     with open(stdin if isinstance(stdin, Path) else read, "rb") as pipe:
         status, out, err = git(os.sep).execute(
-            [git.GIT_PYTHON_GIT_EXECUTABLE, *command],
+            [*_program(git), *command],
             istream=pipe,
             with_extended_output=True,
             with_exceptions=False,
@@ -169,7 +221,7 @@ def stream(
     """
     git = launcher()
     process = git(os.sep).execute(
-        [git.GIT_PYTHON_GIT_EXECUTABLE, *command],
+        [*_program(git), *command],
         as_process=True,
         universal_newlines=True,
         shell=False,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from hubcli import paths, settings
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, OfflineError, UsageError
-from hubcli.net import http
+from hubcli.net import exchanges, http
 
 _FOLDERS = ("git", "sha256")
 INDEX = "index.json"
@@ -122,21 +122,21 @@ class Server:
     def size(self, place: str) -> int | None:
         """What HEAD says."""
         try:
-            return http.send("HEAD", f"{self.name}/{place}")[0]
+            return exchanges.send("HEAD", f"{self.name}/{place}")[0]
         except NotFoundError:
             return None
 
     def read(self, place: str) -> bytes | None:
         """A small file, if it is there."""
         try:
-            return http.send("GET", f"{self.name}/{place}")[1]
+            return exchanges.send("GET", f"{self.name}/{place}")[1]
         except NotFoundError:
             return None
 
     def put(self, place: str, content: Path | bytes, sha256: str | None = None) -> None:
         """PUT."""
         try:
-            http.send("PUT", f"{self.name}/{place}", content)
+            exchanges.send("PUT", f"{self.name}/{place}", content)
         except (NetworkError, NotFoundError) as error:
             error.hint = "the server must take PUT; user and password for it go into ~/.netrc"
             raise
@@ -144,7 +144,7 @@ class Server:
     def delete(self, place: str) -> None:
         """DELETE; nothing there is fine."""
         with contextlib.suppress(NotFoundError):
-            http.send("DELETE", f"{self.name}/{place}")
+            exchanges.send("DELETE", f"{self.name}/{place}")
 
 
 class Bucket:

@@ -12,12 +12,16 @@ import io
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.response import HTTPResponse
+
+from hubcli.net import authorities, started
+from hubcli.net import proxies as proxies_of
 
 HEADER_BYTES = 256 << 10  # of everything before a body
 TRAILER_BYTES = 64 << 10  # of everything after it, and of the length of one chunk
@@ -124,9 +128,22 @@ def as_answered(url: str, file: Path, size: int) -> requests.Response:
     return HTTPAdapter().build_response(requests.Request("GET", url).prepare(), answer)
 
 
+class _Session(requests.Session):
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """The proxy and the authorities for `url`, by hub's own rules."""
+        config = started.http_config(url)
+        proxy = proxies_of.for_files(url, config)
+        return {
+            "proxies": {urlsplit(url).scheme: proxy.address} if proxy else {},
+            "stream": stream,
+            "verify": authorities.for_files(url, config),
+            "cert": cert,
+        }
+
+
 def session() -> requests.Session:
     """A session for one exchange; nothing but what the caller says is sent as a secret."""
-    made = requests.Session()
+    made = _Session()
     made.auth = lambda request: request  # requests' own look-up in netrc would ignore who may be sent what
     for scheme in ("http://", "https://"):
         made.mount(scheme, _Adapter())

@@ -58,7 +58,7 @@ TEXT = text()
 COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number", "minimum": 0}
 FLAG: Schema = {"type": "boolean"}
-COMMIT = text("^[0-9a-f]{40}$")
+COMMIT = text("^[0-9a-f]{40}([0-9a-f]{24})?$")
 SHA256 = text("^[0-9a-f]{64}$")
 DIRHASH = text("^h1:[A-Za-z0-9+/]{43}=$")
 URL = text("^[a-z]+://")
@@ -256,7 +256,7 @@ SCHEMAS: dict[str, Schema] = {
         target=TEXT,
         files=each(
             record(
-                file=text("^(git/[0-9a-f]{2}/[0-9a-f]{40}[.]pack|sha256/[0-9a-f]{2}/[0-9a-f]{64})$"),
+                file=text("^(git/[0-9a-f]{2}/[0-9a-f]{40}([0-9a-f]{24})?[.]pack|sha256/[0-9a-f]{2}/[0-9a-f]{64})$"),
                 name=TEXT,
                 url=URL,
                 size=COUNT,

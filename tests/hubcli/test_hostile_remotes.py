@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from hubcli import cli
 from hubcli.cache import store
-from hubcli.net import git, http, started
+from hubcli.net import access, http, started
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, git_server, scripted_server, send
 
@@ -287,7 +287,7 @@ class TestServers:
     def test_a_git_server_that_drips(
         self, repo: Repository, server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(git, "LOW_SPEED_SECONDS", 1)
+        monkeypatch.setattr(access, "LOW_SPEED_SECONDS", 1)
 
         def drip(handler) -> bool:
             handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")

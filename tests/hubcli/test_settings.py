@@ -170,3 +170,86 @@ def test_the_token_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUB_TOKEN", "s3cret")
     assert settings.current().token == "s3cret"
     assert "s3cret" not in repr(settings.current())
+
+
+@pytest.mark.parametrize("name", ["HUB_TOKEN", "HF_TOKEN"])
+@pytest.mark.parametrize("where", ["environment", "configuration"])
+@pytest.mark.parametrize("value", ["t0ken\n", " t0ken", "\tt0ken\r\n", "t0ken\u00a0"])
+def test_white_space_around_a_token_is_stripped(
+    name: str, where: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = {"HUB_TOKEN": "token", "HF_TOKEN": "hf_token"}[name]
+    if where == "environment":
+        monkeypatch.setenv(name, value)
+    else:
+        write_config(f'{setting} = "{value.encode("unicode_escape").decode().replace("xa0", "u00a0")}"\n')
+    assert getattr(settings.current(), setting) == "t0ken"
+    assert "t0ken" not in repr(settings.current())
+
+
+@pytest.mark.parametrize("value", ["  ", "\n"])
+def test_a_token_of_white_space_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_TOKEN", value)
+    assert settings.current().token is None
+
+
+@pytest.mark.parametrize("value", ["t0ken\nX-Evil: 1", "two words", "t0k\x07en", "t\u00f6ken"])
+@pytest.mark.parametrize("name", ["HUB_TOKEN", "HF_TOKEN"])
+def test_a_token_that_is_none_is_not_shown(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=name) as caught:
+        settings.current()
+    assert value not in f"{caught.value}{caught.value.hint}"
+
+
+def test_other_addresses_are_stripped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_HOST", " h.example\n")
+    monkeypatch.setenv("HUB_GIT_URL", " https://h/{owner}/{repo}\n")
+    monkeypatch.setenv("HF_ENDPOINT", " https://m.example/hf/ \n")
+    now = settings.current()
+    assert (now.host, now.git_url) == ("h.example", "https://h/{owner}/{repo}")
+    assert now.hf_endpoint == "https://m.example/hf"
+
+
+def test_hf_endpoint_stands_in_for_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://m.example:8443/hf/")
+    for host in ("huggingface.co", "hf.co"):
+        assert settings.rewrite_url(f"https://{host}/o/r/x?y=1") == "https://m.example:8443/hf/o/r/x?y=1"
+    assert settings.rewrite_url("https://huggingface.co.evil/o") == "https://huggingface.co.evil/o"
+    with pytest.raises(UsageError, match=r"HF_ENDPOINT.* leads out"):
+        settings.rewrite_url("https://huggingface.co/../x")
+    monkeypatch.setenv("HUB_REWRITE", "https://huggingface.co/=https://nearer/")
+    assert settings.rewrite_url("https://huggingface.co/o") == "https://nearer/o"
+    monkeypatch.setenv("HF_ENDPOINT", "https://huggingface.co/")
+    assert settings.current().hf_endpoint is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "m.example",
+        "ftp://m.example",
+        "https://",
+        "https://[::1",
+        "https://h:x",
+        "https://h/?q",
+        "https://u:pw@h",
+        "x y",
+    ],
+)
+def test_an_hf_endpoint_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", value)
+    with pytest.raises(UsageError, match="HF_ENDPOINT") as caught:
+        settings.current()
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://[::1/x", "https://[::g]/x", "https://[::1]x/y", "https://h:port/x", "https://h:99999/x"]
+)
+def test_an_address_that_cannot_be_understood(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="is no host"):
+        settings.check_scheme(url)
+    monkeypatch.setenv("HUB_MIRROR", url)
+    with pytest.raises(UsageError, match="is no host"):
+        settings.current()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubcli.errors import UsageError
+from hubcli.net import behalf
 from hubcli.spec import RepoSpec
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -38,6 +39,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ("file:///srv/git/r.git@v1", "file:///srv/git/r.git@v1", "git_r_v1", None),
         ("file://localhost/srv/r", "file:///srv/r", "srv_r", None),
         ("HTTPS://H.x/o/r/", "https://h.x/o/r", "o_r", None),
+        ("http://[::1]:8080/o/r.git@v1", "http://[::1]:8080/o/r.git@v1", "o_r_v1", None),
+        ("https://[2001:DB8:0:0::1]/a/b/r@v1", "https://[2001:db8::1]/a/b/r@v1", "a_b_r_v1", None),
+        ("ssh://git@[::1]:22/o/r@dev", "ssh://git@[::1]:22/o/r@dev", "o_r_dev", None),
+        ("http://[::1]:80/r.git", "http://[::1]:80/r.git", "__1_80_r", None),
+        ("[::1]:8080/o/r:v1", "[::1]:8080/o/r:v1", "o_r_v1", "https://[::1]:8080/o/r.git"),
+        ("[0::1]/o/r", "[::1]/o/r", "o_r", "https://[::1]/o/r.git"),
     ],
 )
 def test_accepted(text: str, canonical: str, name: str, url: str | None) -> None:
@@ -116,6 +123,17 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: Path
         ("ssh://-x@h/o/r", "is not a valid user"),
         ("file://elsewhere/r", "names the host 'elsewhere'"),
         ("https://h/.git", "names no repository"),
+        ("https://[::1/o/r", "Invalid IPv6 URL"),
+        ("https://[::1]x/o/r", "spec 'https://[::1]x/o/r'"),
+        ("https://[::g]/o/r", "spec 'https://[::g]/o/r'"),
+        ("https://[v1.x]/o/r", "is no IPv6 address"),
+        ("https://[fe80::1%25eth0]/o/r", "a zone such as"),
+        ("https://::1/o/r", "spec 'https://::1/o/r'"),
+        ("https://[::1]:port/o/r", "spec 'https://[::1]:port/o/r'"),
+        ("[::1/o/r", "has 1 part before the ref"),
+        ("[::1]/r", "'[::1]' is not a valid owner"),
+        ("[::g]/o/r", "'[::g]' is no IPv6 address"),
+        ("git@[::1]:o/r", "looks like an scp address"),
     ],
 )
 def test_refused(text: str, message: str | None) -> None:
@@ -158,3 +176,30 @@ def test_any_text_is_parsed_or_refused_in_one_line(text: str) -> None:
     else:
         assert spec.kind == "local" or not spec.url.startswith("-")
         assert "/" not in spec.name or spec.kind == "local"
+
+
+def test_an_ipv6_host_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_HOST", "[0:0::1]:8443")
+    spec = RepoSpec.parse("o/r:v1")
+    assert (str(spec), spec.host, spec.url) == ("o/r:v1", "[::1]:8443", "https://[::1]:8443/o/r.git")
+    assert RepoSpec.parse("[::1]:8443/o/r:v1") == spec
+
+
+def test_the_scp_form_of_an_ipv6_address_has_a_good_hint() -> None:
+    with pytest.raises(UsageError) as caught:
+        RepoSpec.parse("git@[::1]:o/r")
+    assert caught.value.hint == "write ssh://git@[::1]/o/r"
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("https://[::1]/o/r", "https://[0:0:0:0:0:0:0:1]:443/o/r"),
+        ("http://[2001:db8::1]:8080/o/r", "http://[2001:0DB8::0001]:8080/o/r"),
+    ],
+)
+def test_consent_is_bound_to_one_spelling_of_an_ipv6_address(url: str, same: str) -> None:
+    assert RepoSpec.parse(url).canonical == RepoSpec.parse(same).canonical == url
+    assert behalf.hosts(url) == behalf.hosts(same)
+    assert behalf.hosts("https://[::1]/x") != behalf.hosts("https://[::2]/x")
+    assert behalf.hosts("https://[::1/x") == frozenset()

@@ -587,3 +587,39 @@ def test_a_dead_server_leaves_nothing(hub_root: Path, monkeypatch: pytest.Monkey
     with pytest.raises(NetworkError):
         store.ensure(spec("http://127.0.0.1:9/o/r"))
     assert not hub_root.exists()
+
+
+def test_a_repository_of_sha256_names(tmp_path, monkeypatch):
+    """It is fetched, verified and pinned like any other, where git knows such names."""
+    from hubcli.cache import trees
+    from hubcli.net import database, git
+
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "file")
+    monkeypatch.setenv("HUB_GIT_URL", f"file://{tmp_path}/git/{{owner}}/{{repo}}.git")
+    try:
+        repo = Repository.create(tmp_path / "git", "o/new", format="sha256")
+    except RuntimeError:
+        pytest.skip("this git makes no such repository")
+    old = repo.commit({"hubconf.py": "def net():\n    return 1\n", "sub/a": "1"}, tag="v1")
+    repo.commit({"hubconf.py": "def net():\n    return 2\n"})
+    assert len(old) == 64
+    checkout = store.ensure(RepoSpec.parse("o/new:v1"))
+    assert checkout.commit == old
+    trees.require_sound(checkout)
+    assert store.ensure(RepoSpec.parse(f"o/new:{old}"), force_reload=True).commit == old
+    db = next((tmp_path / "hub" / "db").rglob("*.git"))
+    (db / "config").write_text("[core]\n\tfsmonitor = false\n[extensions]\n\tobjectformat = SHA256\n")
+    database.disarm(db)  # somebody has changed it
+    assert git.identify(db, git.ref_in_db("tag", "v1"))[0] == old
+    (checkout.path / "sub" / "a").chmod(0o600)
+    (checkout.path / "sub" / "a").write_text("changed")
+    assert trees.identity(checkout.path) != json.loads(store.marker(checkout.path).read_text())["tree"]
+
+
+def test_a_tag_of_a_tree_changes_nothing(sample, sample_server, hub_root):
+    sample.git("tag", "of-a-tree", sample.git("rev-parse", "HEAD^{tree}"))
+    sample.push()
+    with pytest.raises(NotFoundError, match="names a tree"):
+        store.ensure(RepoSpec.parse("o/r:of-a-tree"))
+    assert not list((hub_root / "checkouts").rglob("*.json")) if hub_root.exists() else True
+    assert store.ensure(RepoSpec.parse("o/r:v1")).kind == "tag"

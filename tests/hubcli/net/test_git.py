@@ -15,7 +15,7 @@ import pytest
 
 from hubcli import output, settings
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, RepositoryNotFoundError, UsageError
-from hubcli.net import failures, git, started
+from hubcli.net import access, failures, git, started
 from tests.servers import Repository, Served, dead_server, git_server, silent_server
 
 
@@ -96,6 +96,29 @@ class TestResolve:
         assert "full 40 hex digits" in str(caught.value.hint)
 
 
+class TestWhatIsNoCommit:
+    """Tags may name trees and files, in well-known repositories, too."""
+
+    @pytest.mark.parametrize(("kind", "of"), [("tree", "main^{tree}"), ("file", "main:a")])
+    @pytest.mark.parametrize("annotated", [False, True])
+    def test_a_tag_of_a_tree_or_a_file(
+        self, root: Path, server: Served, tmp_path: Path, kind: str, of: str, annotated: bool
+    ) -> None:
+        repo = Repository.create(root, "o/r")
+        repo.commit({"a": "1"})
+        name = f"of-a/{kind}"
+        repo.git("tag", *(["-a", "-m", "x"] if annotated else []), name, repo.git("rev-parse", of))
+        repo.push()
+        remote = git.Remote.of(url(server))
+        found = remote.resolve(name)
+        git.create(tmp_path / "db.git")
+        ref = git.ref_in_db(found.kind, found.name)
+        remote.fetch(tmp_path / "db.git", f"+{found.source}:{ref}", "--depth=1")
+        with pytest.raises(NotFoundError, match=f"tag '{name}' names a {kind}, not a commit"):
+            git.identify(tmp_path / "db.git", ref)
+        assert "of-a" not in started.run(["for-each-ref"], started.local(tmp_path / "db.git"))
+
+
 class TestReaches:
     def test_ancestors_are_reached_and_foreign_commits_are_not(
         self, root: Path, server: Served, tmp_path: Path
@@ -165,7 +188,7 @@ class TestErrors:
             git.Remote.of(f"{dead}/o/r.git").resolve(None)
 
     def test_silent_server(self, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(git, "LOW_SPEED_SECONDS", 1)
+        monkeypatch.setattr(access, "LOW_SPEED_SECONDS", 1)
         with silent_server() as silent, pytest.raises(NetworkError, match="cannot reach"):
             git.Remote.of(f"{silent}/o/r.git").resolve(None)
 

@@ -236,11 +236,11 @@ def test_credentials_in_a_url_are_refused_before_they_are_stored(beside):
 
 def test_https_never_becomes_http(monkeypatch):
     with pytest.raises(NetworkError, match="not encrypted"):
-        http._redirected("https://example.org/net.pth", "http://example.org/net.pth")
+        http.redirected("https://example.org/net.pth", "http://example.org/net.pth")
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https")
     with pytest.raises(NetworkError, match="protocol http is not allowed"):
-        http._redirected("http://example.org/net.pth", "http://example.org/other.pth")
-    assert http._redirected("https://a.org/x/net.pth", "../y") == "https://a.org/y"
+        http.redirected("http://example.org/net.pth", "http://example.org/other.pth")
+    assert http.redirected("https://a.org/x/net.pth", "../y") == "https://a.org/y"
 
 
 def test_netrc_is_for_the_first_server_only(scripted, beside, isolated, tmp_path):
@@ -255,7 +255,7 @@ def test_netrc_is_for_the_first_server_only(scripted, beside, isolated, tmp_path
         http.fetch(f"{scripted.url}/net.pth", beside, token=False)
         assert "Authorization" not in scripted.seen[-1][1]
     with settings.overriding(token="t0ken"):
-        assert credentials.of(scripted.url) == credentials._basic("x-access-token", "t0ken")
+        assert credentials.known(scripted.url)[0].authorization == credentials._basic("x-access-token", "t0ken")
 
 
 def test_gits_credential_helpers_are_asked_when_the_server_asks(scripted, beside, isolated):

@@ -10,8 +10,8 @@ import pytest
 
 from hubcli.cache import weights
 from hubcli.errors import IntegrityError, OfflineError, UsageError
-from hubcli.net import huggingface
-from tests.servers import Served, file_server
+from hubcli.net import behalf, credentials, git, huggingface, notices
+from tests.servers import Repository, Served, file_server, git_server
 
 BODY = b"a checkpoint" * 100
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -91,3 +91,70 @@ def test_what_comes_is_not_what_was_announced(hub: Served, hub_root: Path) -> No
 def test_an_etag_that_is_no_sha256_says_nothing(hub: Served) -> None:
     hub.announced = "0" * 40  # type: ignore[attr-defined]
     assert weights.obtain("hf://o/r/model.pth")[0].sha256 == SHA
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """The server of HF_ENDPOINT, with a file that takes HF_TOKEN."""
+    notices.forget()
+    folder = tmp_path / "hf" / "o" / "r" / "resolve" / "main"
+    folder.mkdir(parents=True)
+    (folder / "model.pth").write_bytes(BODY)
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
+    with file_server(tmp_path / "hf") as served:
+        monkeypatch.setenv("HF_ENDPOINT", f"{served.url}/")
+        yield served
+
+
+def sent(served: Served) -> list[str | None]:
+    return [one.headers.get("Authorization") for one in served.requests]
+
+
+@pytest.mark.parametrize("url", ["hf://o/r/model.pth", "https://huggingface.co/o/r/resolve/main/model.pth"])
+def test_endpoint_and_token_of_hugging_face(endpoint: Served, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_t0ken\n")
+    weight, path = weights.obtain(url)
+    assert (path.read_bytes(), weight.url) == (BODY, "https://huggingface.co/o/r/resolve/main/model.pth")
+    assert sent(endpoint) == ["Bearer hf_t0ken"]
+
+
+def test_the_token_of_hugging_face_goes_nowhere_else(
+    endpoint: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_t0ken")
+    with file_server(tmp_path / "hf") as other:
+        weights.obtain(f"{other.url}/o/r/resolve/main/model.pth")
+        assert sent(other) == [None]
+    with behalf.naming(frozenset({"elsewhere"})):  # repository code asks
+        weights.obtain("hf://o/r/model.pth")
+    assert sent(endpoint) == [None]
+    assert credentials.tokens("https://huggingface.co/x")[0].authorization == "Bearer hf_t0ken"
+    for url in ("http://huggingface.co/x", "https://huggingface.co.evil/x", "https://huggingface.co:444/x"):
+        assert credentials.tokens(url) == []
+
+
+def test_a_stale_token_of_hugging_face_is_left_out(
+    endpoint: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of-last-year")
+
+    def fault(handler) -> bool:
+        if "Authorization" not in handler.headers:
+            return False
+        handler.answer(401, b"", {})
+        return True
+
+    endpoint.fault = fault
+    assert weights.obtain("hf://o/r/model.pth")[1].read_bytes() == BODY
+    said = capsys.readouterr().err
+    assert "refuses HF_TOKEN (401)" in said and "hf_of-last-year" not in said
+
+
+def test_a_repository_at_the_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
+    Repository.create(tmp_path / "git", "o/r").commit({"a": "1"})
+    with git_server(tmp_path / "git") as served:
+        monkeypatch.setenv("HF_ENDPOINT", served.url)
+        monkeypatch.setenv("HF_TOKEN", "hf_t0ken")
+        assert git.Remote.of("https://huggingface.co/o/r").resolve(None).name == "main"
+        assert sent(served)[0] == credentials._basic("hf_user", "hf_t0ken")
