@@ -225,8 +225,8 @@ def _unchecked(rows: Mapping[str, Sequence[Row]], plan: CheckPlan, named: bool) 
     advice = "(hint: --allow-skipped is content with that)"
     found = []
     for name in [one for one in rows if not (passed[one] or failed[one])]:
-        reason = next((row.error for row in rows[name] if row.status != "passed" and row.error), None)
-        why = f"nothing of it was checked: {reason or 'it was skipped'}"
+        reasons = [row.error.partition(" (hint: ")[0] for row in rows[name] if row.status != "passed" and row.error]
+        why = f"nothing of it was checked: {reasons[0] if reasons else 'it was skipped'}"
         found.append(Row(name, CHECK, "failed", 0.0, f"{why} {advice}"))
     if named or len(found) < 2:
         return found

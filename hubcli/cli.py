@@ -192,7 +192,7 @@ def _obey(ctx: click.Context, option: click.Parameter, value: Any) -> None:
 def main() -> NoReturn:
     """The console script.  No code that runs in this process, in whichever thread, finds the command's arguments."""
     arguments = sys.argv[1:]
-    del sys.argv[1:]
+    del sys.argv[1:], sys.orig_argv[len(sys.orig_argv) - len(arguments) :]
     try:
         hub.main(arguments)
     except SystemExit as end:

@@ -84,11 +84,13 @@ def perform(
 
 
 def _require_usable(entrypoint: str, value: Any) -> None:
-    """Refuse what no entrypoint returns on purpose: nothing, because its return was forgotten, or plain data."""
+    """Refuse what no entrypoint returns on purpose: nothing, because its return was forgotten, a class, plain data."""
     advice = "a helper that is no entrypoint has a name that begins with _"
     if value is None:
         text = f"{entrypoint} returned None: nothing was built"
         raise RepositoryCodeError(text, hint=f"is its return missing? {advice}")
+    if isinstance(value, type) and invoke.is_module_class(value):
+        raise RepositoryCodeError(f"{entrypoint} returned the class {value.__name__}, not a model of it", hint=advice)
     if isinstance(value, bool | int | float | complex | str | bytes):
         what = f"{repr(value)[:40]}, {output.a(type(value).__name__)}"
         raise RepositoryCodeError(f"{entrypoint} returned {what}: no model, and nothing to call", hint=advice)

@@ -43,12 +43,18 @@ def refusal(
     if alike is None:
         return None
     try:
-        inspect.signature(alike).bind(*args, **kwargs)
+        alike(*args, **kwargs)
+        return None
     except TypeError as error:
-        if _is_certain(root, entrypoint):
-            hint = f"its signature is {entrypoint}{entry.signature}"
-            return Refusal(str(error), _own_error(alike, args, kwargs), hint)
-    return None
+        own = error.with_traceback(None)
+    try:
+        inspect.signature(alike).bind(*args, **kwargs)
+        reason = str(own)
+    except TypeError as error:
+        reason = str(error)
+    if not _is_certain(root, entrypoint):
+        return None
+    return Refusal(reason, own, f"its signature is {entrypoint}{entry.signature}")
 
 
 def _alike(name: str, signature: str) -> Callable[..., None] | None:
@@ -76,14 +82,6 @@ def _alike(name: str, signature: str) -> Callable[..., None] | None:
     made.__name__ = made.__qualname__ = name
     found: Callable[..., None] = made
     return found
-
-
-def _own_error(alike: Callable[..., None], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TypeError:
-    try:
-        alike(*args, **kwargs)
-    except TypeError as error:
-        return error.with_traceback(None)
-    raise AssertionError("inspect refuses what Python takes")
 
 
 def _is_certain(root: Path, entrypoint: str) -> bool:

@@ -140,11 +140,17 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
 
 def is_module(value: object) -> bool:
     """Whether `value` is an `nn.Module` of the engine or of torch; imports neither."""
-    for name in ("engine.nn", "torch.nn"):
-        kind = getattr(sys.modules.get(name), "Module", None)
-        if isinstance(kind, type) and isinstance(value, kind):
-            return True
-    return False
+    return any(isinstance(value, kind) for kind in _module_kinds())
+
+
+def is_module_class(kind: type) -> bool:
+    """Whether a class is one of modules."""
+    return any(issubclass(kind, one) for one in _module_kinds())
+
+
+def _module_kinds() -> list[type]:
+    found = [getattr(sys.modules.get(name), "Module", None) for name in ("engine.nn", "torch.nn")]
+    return [kind for kind in found if isinstance(kind, type)]
 
 
 def describe(result: Result) -> Description:
@@ -280,10 +286,12 @@ def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
         stack.enter_context(argv.of(namespace.root / "hubconf.py"))
         try:
             yield
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if not command:
+            trace = error.__traceback__
+            closed = isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)  # this generator is
+            if closed or not command:
                 raise
             from hubcli.running import blame
 

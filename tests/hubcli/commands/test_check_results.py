@@ -62,6 +62,10 @@ def words():
     return "net"
 
 
+def a_class():
+    return Bad
+
+
 def function():
     return lambda x: x
 
@@ -158,7 +162,12 @@ def test_a_state_dict_that_fails(returns) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("none", "None: nothing was built"), ("number", "returned 7, an int"), ("words", "returned 'net', a str")],
+    [
+        ("none", "None: nothing was built"),
+        ("number", "returned 7, an int"),
+        ("words", "returned 'net', a str"),
+        ("a_class", "returned the class Bad"),
+    ],
 )
 def test_what_is_nothing_at_all_fails(returns, name, said) -> None:
     for more in ((), ("--input-shape", "1,3"), ("--allow-skipped",)):

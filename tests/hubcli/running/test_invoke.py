@@ -126,6 +126,14 @@ def test_sys_exit_does_not_end_us(mine):
         called(mine, "leaves", command=False)
 
 
+def test_exceptions_that_are_no_errors(tmp_path):
+    text = "class Odd(BaseException): pass\ndef odd(): raise Odd('x')\ndef closes(): raise GeneratorExit('y')\n"
+    checkout = folder(tmp_path / "odd", text)
+    for name, message in (("odd", "hubconf.py:2: Odd: x"), ("closes", "hubconf.py:3: GeneratorExit: y")):
+        with pytest.raises(RepositoryCodeError, match=message):
+            called(checkout, name)
+
+
 def test_interrupts_pass(mine, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
