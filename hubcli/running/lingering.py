@@ -18,7 +18,7 @@ from hubcli import output
 from hubcli.running import leftovers
 
 GRACE = 2.0  # seconds for what is about to end
-_CLEANING = 30.0  # for what hub itself does at exit, once the threads have ended
+CLEANING = 30.0  # for what is done at exit, once the threads have ended
 _SHOWN = 3
 _before: set[threading.Thread] = set()
 _noted = False
@@ -40,8 +40,6 @@ def leave(status: int) -> None:
     if not _noted:
         return
     _end_processes()
-    if not _left():
-        return
     reached = threading.Event()
     atexit.register(reached.set)  # the last to be registered runs first
     threading.Thread(target=_watch, args=(status, reached), daemon=True).start()
@@ -55,13 +53,15 @@ def _left() -> list[threading.Thread]:
 def _watch(status: int, reached: threading.Event) -> NoReturn:
     time.sleep(GRACE)
     if reached.is_set():
-        time.sleep(_CLEANING)
+        time.sleep(CLEANING)
     names = [one.name for one in _left() if one is not threading.main_thread()]
     with contextlib.suppress(Exception):
         if names:
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             shown = f"{', '.join(names[:_SHOWN])}{more}"
             output.warning(f"the code left threads running: {shown}; they end with the command")
+        else:
+            output.warning("what the code has registered to be done at exit does not end; it is left undone")
         leftovers.collect()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):

@@ -47,6 +47,14 @@ def process():
     return nn.Linear(1, 1)
 
 
+def at_exit():
+    import atexit
+    thread = threading.Thread(target=time.sleep, args=(3600,), daemon=True)
+    thread.start()
+    atexit.register(thread.join)
+    return nn.Linear(1, 1)
+
+
 def raises():
     threading.Thread(target=time.sleep, args=(3600,)).start()
     raise ValueError("no")
@@ -61,7 +69,13 @@ class _Net(nn.Linear):
 def late():
     return _Net(1, 1)
 """
-MAIN = "import sys; from hubcli.running import lingering; lingering.GRACE = 0.2; from hubcli import cli; cli.main()"
+MAIN = """
+from hubcli import cli
+from hubcli.running import lingering
+
+lingering.GRACE, lingering.CLEANING = 0.2, 1.0
+cli.main()
+"""
 
 
 def hub(*words: str) -> subprocess.CompletedProcess[str]:
@@ -85,6 +99,7 @@ def folder(tmp_path: Path) -> Path:
         ("executor", "warning: the code left threads running: ThreadPoolExecutor"),
         ("timer", "warning: the code left threads running: Thread-"),
         ("process", "warning: the code left the process ForkProcess-1 running"),
+        ("at_exit", "warning: what the code has registered to be done at exit does not end"),
         ("idle", None),
     ],
 )
