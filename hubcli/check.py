@@ -222,7 +222,9 @@ def _unchecked(rows: Mapping[str, Sequence[Row]], plan: CheckPlan, named: bool) 
     failed = {name: any(row.status == "failed" for row in many) for name, many in rows.items()}
     if plan.allow_skipped or (not named and (any(passed.values()) or any(failed.values()))):
         return []
-    advice = "(hint: --allow-skipped is content with that)"
+    waiting = any(row.status == "needs-network" for many in rows.values() for row in many)
+    network = "--no-sandbox gives it a network, " if waiting else ""
+    advice = f"(hint: {network}--allow-skipped is content with that)"
     found = []
     for name in [one for one in rows if not (passed[one] or failed[one])]:
         reasons = [row.error.partition(" (hint: ")[0] for row in rows[name] if row.status != "passed" and row.error]

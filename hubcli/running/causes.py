@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 
-from hubcli.errors import Cause, DependencyError, HubError
+from hubcli.errors import Cause, DependencyError, HubError, masked
 
 MAX_SHOWN = 8  # lines; of a longer chain those nearest to the error, and the deepest
 _MAX_WALKED = 10_000
@@ -101,6 +101,6 @@ def _lines(found: list[tuple[str, BaseException | str]], place: Place) -> tuple[
 
 def _line(kind: str, one: BaseException | str, place: Place) -> Cause:
     if isinstance(one, str):
-        return Cause(kind, " ".join(one.split())[:_MAX_LETTERS])
+        return Cause(kind, masked(" ".join(one.split()))[:_MAX_LETTERS])
     hint = f" (hint: {one.hint})" if isinstance(one, HubError) and one.hint else ""
-    return Cause(kind, f"{place(one)}{type(one).__name__}: {text(one)[:_MAX_LETTERS]}{hint}")
+    return Cause(kind, f"{place(one)}{type(one).__name__}: {masked(text(one))[:_MAX_LETTERS]}{hint}")

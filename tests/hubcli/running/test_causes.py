@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli
+from hubcli import cli, errors
 from hubcli.cache import store
 from hubcli.errors import Cause, HubError, NetworkError, RepositoryCodeError, as_document, as_error
 from hubcli.running import causes, invoke
@@ -225,6 +225,19 @@ def test_in_a_sandbox_the_words_are_a_strangers(folder) -> None:
     result = hub("load", str(folder), "wrapped", "--sandbox=best-effort")
     assert result.exit_code == 70
     assert "\ncause: (from the sandbox) hubconf.py" in result.stderr
+
+
+def test_no_secret_is_repeated(folder, monkeypatch) -> None:
+    monkeypatch.setattr(errors, "_secrets", {"s3cr3t-of-mine"})
+    monkeypatch.setenv("HUB_TOKEN", "t0ken-of-mine")
+    (folder / "hubconf.py").write_text(
+        "def net():\n    error = ValueError('s3cr3t-of-mine t0ken-of-mine')\n    error.add_note('s3cr3t-of-mine')\n"
+        "    raise RuntimeError('x') from error\n"
+    )
+    for words in (("load", str(folder), "net"), ("--json", "check", str(folder), "net", "--no-sandbox")):
+        result = hub(*words)
+        assert "***" in result.output and "t0ken" not in result.output
+        assert "check" in words or "s3cr3t" not in result.output
 
 
 def test_between_processes() -> None:
