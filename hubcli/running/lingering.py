@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hubcli import output
 from hubcli.running import leftovers
@@ -32,6 +32,22 @@ def note() -> None:
         _before.update(threading.enumerate())
 
 
+def keep_apart() -> None:
+    """Let what threads that the code has left running print go to stderr: stdout is for the command's result."""
+    if _left(daemons=True) and not isinstance(sys.stdout, _OfOneThread):
+        sys.stdout = _OfOneThread(sys.stdout)  # type: ignore[assignment]
+
+
+class _OfOneThread:
+    """A stream for the thread that made it; any other has stderr."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream if threading.get_ident() == self._thread else sys.stderr, name)
+
+
 def leave(status: int) -> None:
     """Have this process end with `status` within seconds, whatever repository code has left running.
 
@@ -45,9 +61,10 @@ def leave(status: int) -> None:
     threading.Thread(target=_watch, args=(status, reached), daemon=True).start()
 
 
-def _left() -> list[threading.Thread]:
+def _left(daemons: bool = False) -> list[threading.Thread]:
     here = threading.current_thread()
-    return [one for one in threading.enumerate() if not (one.daemon or one is here or one in _before)]
+    found = [one for one in threading.enumerate() if not (one is here or one in _before)]
+    return [one for one in found if daemons or not one.daemon]
 
 
 def _watch(status: int, reached: threading.Event) -> NoReturn:

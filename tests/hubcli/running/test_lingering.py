@@ -55,6 +55,16 @@ def at_exit():
     return nn.Linear(1, 1)
 
 
+def prints():
+    def loop():
+        while True:
+            print("from a thread")
+            time.sleep(0.001)
+
+    threading.Thread(target=loop, daemon=True).start()
+    return nn.Linear(1, 1)
+
+
 def raises():
     threading.Thread(target=time.sleep, args=(3600,)).start()
     raise ValueError("no")
@@ -108,6 +118,12 @@ def test_load_ends(folder, name, said) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["parameters"] == 2
     assert (said or "") in done.stderr and (said is not None or "running" not in done.stderr)
+
+
+def test_what_a_thread_prints_is_not_in_the_result(folder) -> None:
+    done = hub("--json", "load", str(folder), "prints")
+    assert done.returncode == 0 and json.loads(done.stdout)["parameters"] == 2
+    assert "from a thread" in done.stderr
 
 
 def test_the_status_stays(folder) -> None:
