@@ -22,15 +22,15 @@ from hubcli import output, settings
 from hubcli.cache.store import Checkout
 from hubcli.confined import sandbox
 from hubcli.confined.sandbox import Mechanism
-from hubcli.errors import HubError, RepositoryCodeError, UsageError
-from hubcli.reading import dependencies, hubconf, imports
+from hubcli.errors import Cause, HubError, RepositoryCodeError, UsageError
+from hubcli.reading import binding, dependencies, hubconf, imports
 from hubcli.reading.hubconf import EntryPoint, HubConf
 
 if TYPE_CHECKING:
     from hubcli.confined.supervise import Outcome
 
 Status = Literal["passed", "failed", "skipped", "needs-network"]
-READ, DEPENDENCIES = "read", "dependencies"
+READ, DEPENDENCIES, CHECK = "read", "dependencies", "check"
 TIMEOUT = 300.0
 _DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 _SHAPE = re.compile(r"(\d{1,9}(?:,\d{1,9})*)(?::(\w+))?\Z")
@@ -47,6 +47,11 @@ class Row:
     seconds: float = 0.0
     error: str | None = None
     printed: str = ""
+    causes: tuple[Cause, ...] = ()
+
+    def told(self) -> str:
+        """Why it is not passed, and a line for each cause."""
+        return "\n".join([self.error or "", *output.causes(self.causes)])
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,46 @@ class CheckPlan:
     timeout: float = TIMEOUT
     jobs: int | None = None
     fresh: bool = False
+    select: str | None = None
+    allow_skipped: bool = False
 
     def stages(self) -> tuple[str, ...]:
         """The stages that run code."""
         backward = ("backward",) if self.backward else ()
         return ("build", "state-dict", *(("forward", *backward) if self.shapes else ()))
+
+
+def refused(checkout: Checkout, conf: HubConf, names: Sequence[str], plan: CheckPlan) -> dict[str, str]:
+    """The entrypoints of `names`, or of all, whose signature does not take the plan's arguments, and why."""
+    found = {}
+    for name in names or [entry.name for entry in conf.entrypoints]:
+        refusal = binding.refusal(checkout.path, conf, name, plan.args, plan.kwargs)
+        if refusal is not None:
+            found[name] = f"{name}: {refusal.reason} (hint: {refusal.hint})"
+    return found
+
+
+def will_run(checkout: Checkout, names: Sequence[str], plan: CheckPlan) -> bool:
+    """Whether code of the repository runs in this check, so that somebody has to allow it.
+
+    UsageError where the arguments that the user gave are refused by a signature: of a named entrypoint, or of all.
+    """
+    try:
+        conf = hubconf.read(checkout.path)
+    except HubError:
+        return True
+    if conf.dynamic:
+        return True
+    for name in names:
+        conf.entrypoint(name, spec=str(checkout.spec))
+    own = [entry.name for entry in conf.entrypoints if names or not entry.external]
+    wanted = list(names) or own
+    no = refused(checkout, conf, wanted, plan)
+    if (plan.args or plan.kwargs) and no and (names or len(no) == len(wanted)):
+        name, text = next(iter(no.items()))
+        reason, _, hint = text.partition(" (hint: ")
+        raise UsageError(reason, hint=hint.removesuffix(")"), spec=str(checkout.spec))
+    return len(no) < len(wanted)
 
 
 def shape(text: str) -> dict[str, Any]:
@@ -126,7 +166,8 @@ def check(
 
     conf, error, seconds = _read(checkout, plan, chosen)
     if conf is None:
-        add(Row("hubconf.py", READ, "failed", seconds, error))
+        text, causes = (error.message, error.causes) if error is not None else ("", ())
+        add(Row("hubconf.py", READ, "failed", seconds, text, causes=causes))
         return made()
     entries = {entry.name: entry for entry in conf.entrypoints}
     if names:
@@ -139,6 +180,7 @@ def check(
             add(Row("hubconf.py", READ, "failed", seconds, "it defines no entrypoint"))
     missing, spent = _dependencies(checkout, conf, plan)
     waived = missing is not None and settings.current().allow_missing
+    no = refused(checkout, conf, [entry.name for entry in wanted], plan)
     pending: list[EntryPoint] = []
     for entry in wanted:
         rows[entry.name] = []
@@ -152,15 +194,50 @@ def check(
         if missing and not waived:
             for stage in plan.stages():
                 add(Row(entry.name, stage, "skipped", 0.0, "dependencies are missing"))
+        elif entry.name in no:
+            _refuse(entry.name, no[entry.name], plan, bool(names), add)
         else:
             pending.append(entry)
     if pending:
-        explicit = bool(names)
-        _run_all(checkout, pending, plan, chosen, explicit, add)
+        _run_all(checkout, pending, plan, chosen, bool(names), add)
+    for row in _unchecked(rows, plan, bool(names)):
+        add(row)
     return made()
 
 
-def _read(checkout: Checkout, plan: CheckPlan, chosen: Mechanism) -> tuple[HubConf | None, str | None, float]:
+def _refuse(name: str, text: str, plan: CheckPlan, named: bool, add: Callable[[Row], None]) -> None:
+    """The rows of an entrypoint that is not called, because its signature does not take the arguments."""
+    first, *rest = plan.stages()
+    status: Status = "failed" if named else "skipped"
+    add(Row(name, first, status, 0.0, text if named else f"it needs arguments: {text}"))
+    for stage in rest:
+        add(Row(name, stage, "skipped", 0.0, "not reached" if named else "not built"))
+
+
+def _unchecked(rows: Mapping[str, Sequence[Row]], plan: CheckPlan, named: bool) -> list[Row]:
+    """A failed row where nothing was checked: for each named entrypoint, else where that is so for all together.
+
+    Checked is what has passed the state-dict stage, or forward where there are inputs.
+    """
+    last = "forward" if plan.shapes else "state-dict"
+    passed = {name: any(row.stage == last and row.status == "passed" for row in many) for name, many in rows.items()}
+    failed = {name: any(row.status == "failed" for row in many) for name, many in rows.items()}
+    if plan.allow_skipped or (not named and (any(passed.values()) or any(failed.values()))):
+        return []
+    waiting = any(row.status == "needs-network" for many in rows.values() for row in many)
+    network = "--no-sandbox gives it a network, " if waiting else ""
+    advice = f"(hint: {network}--allow-skipped is content with that)"
+    found = []
+    for name in [one for one in rows if not (passed[one] or failed[one])]:
+        reasons = [row.error.partition(" (hint: ")[0] for row in rows[name] if row.status != "passed" and row.error]
+        why = f"nothing of it was checked: {reasons[0] if reasons else 'it was skipped'}"
+        found.append(Row(name, CHECK, "failed", 0.0, f"{why} {advice}"))
+    if named or len(found) < 2:
+        return found
+    return [Row("hubconf.py", CHECK, "failed", 0.0, f"none of {len(found)} entrypoints was checked {advice}")]
+
+
+def _read(checkout: Checkout, plan: CheckPlan, chosen: Mechanism) -> tuple[HubConf | None, HubError | None, float]:
     started = time.monotonic()
     try:
         conf = hubconf.read(checkout.path)
@@ -171,7 +248,7 @@ def _read(checkout: Checkout, plan: CheckPlan, chosen: Mechanism) -> tuple[HubCo
             job = jobs.Job("list", checkout, framework=plan.framework)
             conf = jobs.listing(job, chosen, Broker(checkout, "", framework=plan.framework), seconds=plan.timeout)
     except RepositoryCodeError as error:
-        return None, error.message, time.monotonic() - started
+        return None, error, time.monotonic() - started
     return conf, None, time.monotonic() - started
 
 
@@ -244,7 +321,13 @@ def _run(
         plan.kwargs,
         plan.framework,
         plan.fresh,
-        {"shapes": list(plan.shapes), "backward": plan.backward, "device": plan.device},
+        {
+            "shapes": list(plan.shapes),
+            "backward": plan.backward,
+            "device": plan.device,
+            "select": plan.select,
+            "named": explicit,
+        },
     )
     events: list[Mapping[str, Any]] = []
     with sandbox.session() as here:
@@ -285,7 +368,8 @@ def _rows(
             rows.append(Row(name, stage, status, seconds, error))
             continue
         status, error = _failure(outcome, stage, explicit)
-        rows.append(Row(name, stage, status, open_at, error, outcome.printed[-4000:]))
+        causes = outcome.error.causes if outcome.error is not None and status != "skipped" else ()
+        rows.append(Row(name, stage, status, open_at, error, outcome.printed[-4000:], causes))
         break
     reason = "not reached" if rows[-1].status != "skipped" else "not built"
     rows += [Row(name, stage, "skipped", 0.0, reason) for stage in stages[len(rows) :]]
@@ -301,7 +385,8 @@ def _failure(outcome: Outcome, stage: str, explicit: bool) -> tuple[Status, str]
     text = output.printable(error.message)
     if error.code == "needs_network":
         return "needs-network", text
-    if error.code == UsageError.code and stage == "build" and not explicit and not text.startswith("--device "):
+    of_options = text.startswith(("--device ", "--select "))
+    if error.code == UsageError.code and stage == "build" and not explicit and not of_options:
         return "skipped", f"it needs arguments: {text}"
     generic = error.code == RepositoryCodeError.code and "HUB_DEBUG" in (error.hint or "")
     if isinstance(error, HubError) and error.hint and not generic:
@@ -322,6 +407,7 @@ def document(checked: Checked) -> dict[str, Any]:
                 "status": row.status,
                 "seconds": round(row.seconds, 6),
                 "error": row.error,
+                "causes": [{"kind": one.kind, "text": one.text} for one in row.causes],
             }
             for row in checked.rows
         ],
@@ -356,13 +442,13 @@ def junit(checked: Checked) -> bytes:
                 "time": f"{row.seconds:.3f}",
             },
         )
-        text = _xml(row.error or "")
+        text = _xml(row.told())
         if row.status == "failed":
             failure = {"message": text.partition("\n")[0][:500], "type": row.stage}
             ElementTree.SubElement(case, "failure", failure).text = text
         elif row.status != "passed":
             prefix = "needs-network: " if row.status == "needs-network" else ""
-            ElementTree.SubElement(case, "skipped", {"message": prefix + text[:500]})
+            ElementTree.SubElement(case, "skipped", {"message": prefix + text.partition("\n")[0][:500]})
         if row.printed and row.status != "passed":
             ElementTree.SubElement(case, "system-out").text = _xml(row.printed)
     ElementTree.indent(root)

@@ -190,8 +190,16 @@ def _obey(ctx: click.Context, option: click.Parameter, value: Any) -> None:
 
 
 def main() -> NoReturn:
-    """The console script."""
-    hub.main()
+    """The console script.  No code that runs in this process, in whichever thread, finds the command's arguments."""
+    arguments = sys.argv[1:]
+    del sys.argv[1:], sys.orig_argv[len(sys.orig_argv) - len(arguments) :]
+    try:
+        hub.main(arguments)
+    except SystemExit as end:
+        lingering = sys.modules.get("hubcli.running.lingering")  # there if a repository's code may have run
+        if lingering is not None:
+            lingering.leave(end.code if isinstance(end.code, int) else 0)
+        raise
 
 
 def _report(error: Exception, as_json: bool) -> int:
@@ -216,12 +224,14 @@ def _report(error: Exception, as_json: bool) -> int:
 
         _say(masked("".join(traceback.format_exception(error))).rstrip())
     status, code, message, hint, spec = _describe(error)
+    causes = getattr(error, "causes", ())
     if as_json:
         import json
 
         from hubcli.output import encodable, visible_json
 
-        body = {"code": code, "message": message, "hint": hint, "spec": spec}
+        led = [{"kind": one.kind, "text": one.text} for one in causes]
+        body = {"code": code, "message": message, "hint": hint, "spec": spec, "causes": led}
         document = {"schema_version": 1, "error": body}
         text = json.dumps(document, ensure_ascii=False, indent=2)
         try:
@@ -231,9 +241,12 @@ def _report(error: Exception, as_json: bool) -> int:
             _let_go_of_stdout()
             return _report(refused, False)
     else:
+        from hubcli.output import causes as lines
         from hubcli.output import indented
 
         _say(indented(f"hub: {message}"))
+        for line in lines(causes, "(from the sandbox) " if getattr(error, "foreign", False) else ""):
+            _say(line)
         if hint:
             _say(indented(f"hint: {hint}"))
     return status

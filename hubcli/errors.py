@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class ExitStatus(IntEnum):
@@ -47,19 +47,39 @@ def masked(text: str) -> str:
     return re.sub(_AUTHORIZATION, r"\1 ***", text)
 
 
+_CAUSES = ("cause", "context", "part", "note")
+_MAX_CAUSES = 16
+
+
+class Cause(NamedTuple):
+    """One line of what led to an error.
+
+    `kind` is cause (`raise ... from`), context (what was being handled), part (of an exception group) or note.
+    """
+
+    kind: str
+    text: str
+
+
 class HubError(RuntimeError):
-    """What failed, with which value (`message`), what to do next (`hint`), the spec concerned."""
+    """What failed, with which value (`message`), what to do next (`hint`), the spec concerned.
+
+    `causes` are what led to it, the nearest first.
+    """
 
     status: ExitStatus = ExitStatus.FAILURE
     code: str = "error"
     foreign: bool = False  # whether the words are those of code in a sandbox
 
-    def __init__(self, message: str, *, hint: str | None = None, spec: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, spec: str | None = None, causes: Sequence[Cause] = ()
+    ) -> None:
         message = masked(message)
         super().__init__(message)
         self.message = message
         self.hint = hint and masked(hint)
         self.spec = spec
+        self.causes = tuple(Cause(one.kind, masked(one.text)) for one in causes)
 
     def advise(self, more: str | None) -> None:
         """Add to the hint; None adds nothing."""
@@ -182,6 +202,7 @@ def as_document(error: HubError) -> dict[str, Any]:
         "message": error.message[:2000],
         "hint": error.hint and error.hint[:2000],
         "spec": error.spec,
+        "causes": [{"kind": one.kind, "text": one.text[:2000]} for one in error.causes[:_MAX_CAUSES]],
     }
 
 
@@ -191,4 +212,14 @@ def as_error(document: Mapping[str, Any]) -> HubError:
     kinds[NotFoundError.code] = NotFoundError
     texts = {name: value[:2000] if isinstance(value, str) else None for name, value in document.items()}
     kind = kinds.get(texts.get("code") or "", HubError)
-    return kind(texts.get("message") or "", hint=texts.get("hint"), spec=texts.get("spec"))
+    causes = _as_causes(document.get("causes"))
+    return kind(texts.get("message") or "", hint=texts.get("hint"), spec=texts.get("spec"), causes=causes)
+
+
+def _as_causes(sent: object) -> list[Cause]:
+    known = [one for one in sent[:_MAX_CAUSES] if isinstance(one, Mapping)] if isinstance(sent, list) else []
+    return [
+        Cause(str(one["kind"]), one["text"][:2000])
+        for one in known
+        if one.get("kind") in _CAUSES and isinstance(one.get("text"), str)
+    ]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from hubcli import settings
-from hubcli.errors import HubError
+from hubcli.errors import Cause, HubError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -93,6 +93,19 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c for c in text if c in "\n\t" or c.isprintable())
+
+
+def causes(many: Sequence[Cause], where: str = "") -> list[str]:
+    """The causes of an error as lines, the nearest first; under HUB_DEBUG the deepest, as Python prints them.
+
+    `where` stands before the words of each.
+    """
+    try:
+        deepest_first = settings.current().debug
+    except HubError:  # the settings themselves are what is wrong
+        deepest_first = False
+    lines = [f"{one.kind}: {where}{' '.join(one.text.split())}" for one in many]
+    return lines[::-1] if deepest_first else lines
 
 
 def indented(text: str) -> str:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlparse
 
-from hubcli import output, paths, trust
+from hubcli import output, paths, settings, trust
 from hubcli.cache import store, weights
 from hubcli.cache.store import Checkout
-from hubcli.errors import IntegrityError, NotFoundError, UsageError, hinting
+from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError, hinting
 from hubcli.net import http, huggingface
+from hubcli.reading import binding, hubconf
 from hubcli.reading.hubconf import missing_callable, near_names
 from hubcli.running import checkpoints, invoke
 from hubcli.spec import RepoSpec
@@ -151,7 +152,11 @@ def load(
     repo = _path(repo_or_dir)
     if not isinstance(model, str):
         raise UsageError("Invalid input: model should be a string of function name")
-    checkout = _checkout(repo, source, force_reload, trust_repo, verbose, "load", entrypoint=model)
+
+    def fits(found: Checkout) -> None:
+        _require_fit(found, model, args, kwargs)
+
+    checkout = _checkout(repo, source, force_reload, trust_repo, verbose, "load", entrypoint=model, fits=fits)
     with hinting():
         result = invoke.call(checkout, model, args, kwargs, framework=framework, fresh=force_reload)
     return result.value
@@ -293,6 +298,7 @@ def _checkout(
     verbose: bool,
     function: str,
     entrypoint: str = "",
+    fits: Callable[[Checkout], None] | None = None,
 ) -> Checkout:
     source = source.lower()
     if source not in ("github", "local"):
@@ -302,18 +308,39 @@ def _checkout(
     spec = RepoSpec.parse(repo_or_dir)
     now = weights.caller.get()
     gated = now is not None and now.gated
+    known = None
     with hinting():
+        if fits is not None and not force_reload and settings.current().lock is None:
+            known = store.lookup(spec)
+            if known is not None:
+                fits(known)
         if gated:  # code that a command runs cannot consent in the user's place
             trust.before_fetch(spec, entrypoint, reload=force_reload)
         else:
             trust.consent(spec, trust_repo, function, reload=force_reload)
         checkout = store.ensure(spec, force_reload=force_reload)
     _say_cached(checkout, verbose)
+    if fits is not None and known is None:
+        fits(checkout)
     if gated:
         trust.require(checkout, entrypoint)
     else:
         trust.consent_to(checkout, trust_repo, function)
     return checkout
+
+
+def _require_fit(checkout: Checkout, model: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise the TypeError of a call that cannot fit before anybody is asked and before anything runs."""
+    if not (checkout.path / "hubconf.py").is_file():
+        return
+    try:
+        conf = hubconf.read(checkout.path)
+    except HubError:  # running it tells what is wrong with it
+        return
+    refusal = binding.refusal(checkout.path, conf, model, args, kwargs)
+    if refusal is not None:
+        refusal.error.add_note(f"hint: {refusal.hint}")
+        raise refusal.error
 
 
 def _say_cached(checkout: Checkout, verbose: bool) -> None:

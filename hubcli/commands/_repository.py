@@ -102,24 +102,31 @@ def located(spec: str, locked: bool, frozen: bool, lock_file: Path | None) -> Ch
     return store.ensure(RepoSpec.parse(spec))
 
 
-def allowed(spec: str, entrypoint: str, execution: Execution) -> Checkout:
-    """Fetch SPEC, and ask for trust in what shall run."""
-    checkout = store.ensure(RepoSpec.parse(spec), force_reload=execution.force_reload)
-    from hubcli import trust
+def chosen(
+    spec: str, entrypoint: str | None, given: Arguments, execution: Execution, command: str
+) -> tuple[Checkout, str]:
+    """Fetch SPEC, find the entrypoint that is meant in its source, and ask for trust in that.
 
-    trust.require(checkout, entrypoint, execution.trust)
-    return checkout
-
-
-def chosen(spec: str, entrypoint: str | None, execution: Execution, command: str) -> tuple[Checkout, str]:
-    """Fetch SPEC, find the entrypoint that is meant in its source, and ask for trust in that."""
+    Arguments that its signature does not take are refused before anybody is asked.
+    """
     checkout = store.ensure(RepoSpec.parse(spec), force_reload=execution.force_reload)
     from hubcli import trust
     from hubcli.reading import choice
 
-    name = choice.entrypoint(conf(checkout), entrypoint, str(checkout.spec), command, renewal=checkout.renewal())
+    found = conf(checkout)
+    name = choice.entrypoint(found, entrypoint, str(checkout.spec), command, renewal=checkout.renewal())
+    require_fit(checkout, found, name, given)
     trust.require(checkout, name, execution.trust)
     return checkout, name
+
+
+def require_fit(checkout: Checkout, found: HubConf, entrypoint: str, given: Arguments) -> None:
+    """UsageError where the entrypoint's signature, as far as the source tells it, does not take the arguments."""
+    from hubcli.reading import binding
+
+    refusal = binding.refusal(checkout.path, found, entrypoint, given.args, given.kwargs)
+    if refusal is not None:
+        raise UsageError(f"{entrypoint}: {refusal.reason}", hint=refusal.hint, spec=str(checkout.spec))
 
 
 def call(checkout: Checkout, entrypoint: str, given: Arguments, execution: Execution) -> Result:

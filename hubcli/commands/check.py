@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hubcli import output, paths
-from hubcli.commands import _options, _quantities, _repository
+from hubcli.cache import store
+from hubcli.commands import _options, _quantities
 from hubcli.errors import ExitStatus, RepositoryCodeError, UsageError
+from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
     from hubcli.check import Checked, Row
@@ -30,6 +32,8 @@ _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "needs-
 @click.option("--timeout", type=_quantities.SECONDS, default=300.0, show_default=True,
               metavar="S", help="Seconds an entrypoint may take, downloads not counted.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), help="Processes at once (default: one a core).")
+@click.option("--allow-skipped", is_flag=True, help="Status 0 although nothing of an entrypoint could be checked.")
+@_options.select
 @_options.executing
 @click.pass_context
 def check(
@@ -46,12 +50,15 @@ def check(
     junit: Path | None,
     timeout: float,
     jobs: int | None,
+    allow_skipped: bool,
+    part: str | None,
     **options: Any,
 ) -> None:
     """Check ENTRYPOINTs of SPEC (default: all that it defines), each in a process of its own.
 
     Stages: read, dependencies, build, state-dict round trip, forward, backward.  The exit status is
-    1 if any fails.  Runs in a sandbox, without network: weights are fetched by hub itself.
+    1 if any fails, and where nothing was checked: a named entrypoint that is skipped, or all of them.  Of a tuple, list
+    or dict each model is checked.  Runs in a sandbox, without network: weights are fetched by hub itself.
     """
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
@@ -60,6 +67,7 @@ def check(
     if junit is not None and not junit.parent.is_dir():
         raise UsageError(f"--junit {str(junit)!r}: there is no folder {junit.parent}")
     from hubcli import check as checks
+    from hubcli import trust
     from hubcli.confined import sandbox
 
     plan = checks.CheckPlan(
@@ -72,11 +80,15 @@ def check(
         timeout,
         jobs,
         execution.force_reload,
+        part,
+        allow_skipped,
     )
     try:
-        checkout = _repository.allowed(spec, ", ".join(entrypoints), execution)
+        checkout = store.ensure(RepoSpec.parse(spec), force_reload=execution.force_reload)
+        if checks.will_run(checkout, entrypoints, plan):
+            trust.require(checkout, ", ".join(entrypoints), execution.trust)
     except RepositoryCodeError as error:  # it cannot be read, so that nothing was published
-        row = checks.Row("hubconf.py", checks.READ, "failed", 0.0, error.message)
+        row = checks.Row("hubconf.py", checks.READ, "failed", 0.0, error.message, causes=error.causes)
         _finish(ctx, checks.Checked(spec, False, "none", (row,), 0.0), junit)
         return
     chosen = sandbox.choose(
@@ -131,7 +143,7 @@ def _print(checked: Checked, document: dict[str, Any]) -> str | None:
             Text(row.stage),
             Text(row.status, style=_STYLES[row.status]),
             Text(f"{row.seconds:.2f} s" if row.seconds >= 0.005 else ""),
-            Text(output.printable(row.error or "")),
+            Text(output.printable(row.told())),
         )
         before = row.entrypoint
     total = (

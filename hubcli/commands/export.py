@@ -73,7 +73,7 @@ def export(
     wanted = [check.shape(text) for text in shapes]
     picture = inference.Picture.of(None, None, None, None, None)
     read = () if source is None else inference.read_inputs(source, picture)
-    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "export")
+    checkout, entrypoint = _repository.chosen(spec, entrypoint, given, execution, "export")
     result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
     tensors = inference.random_inputs("engine", wanted, None) if shapes else []
     named: dict[str, Any] = {}

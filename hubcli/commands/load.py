@@ -42,7 +42,7 @@ def load(
     invoke.check_save(save, force)
     given = _options.arguments(keywords, positional, pretrained)
     execution = _options.execution(**options)
-    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "load")
+    checkout, entrypoint = _repository.chosen(spec, entrypoint, given, execution, "load")
     confined = _repository.confined(
         "load", checkout, entrypoint, given, execution, device=device, save=save is not None, select=part
     )

@@ -73,9 +73,8 @@ def lock(
     for entrypoint in entrypoints:
         (checkout,) = checkouts
         conf = hubconf.read(checkout.path)
-        signature = {entry.name: entry.signature for entry in conf.entrypoints}.get(entrypoint)
         choice.entrypoint(conf, entrypoint, str(checkout.spec), "load", renewal=checkout.renewal())
-        used = fetch_weights(checkout, entrypoint, signature, given, execution)
+        used = fetch_weights(checkout, conf, entrypoint, given, execution)
         called[f"{checkout.spec}#{entrypoint}"] = used
     new = lockfile.lock_repos(old, checkouts, called, settings.current().allow)
     changes = lockfile.changes(old, new)

@@ -25,6 +25,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--device", metavar="D", help="Run on cpu or cuda[:N].")
 @click.option("--trace", type=_FILE, help="Write a trace for chrome://tracing or Perfetto.")
 @click.option("--html", type=_FILE, help="Write one page with charts and a timeline.")
+@_options.select
 @_options.executing
 def profile(
     spec: str,
@@ -37,6 +38,7 @@ def profile(
     device: str | None,
     trace: Path | None,
     html: Path | None,
+    part: str | None,
     **options: Any,
 ) -> None:
     """Show where the time and the memory of one pass of ENTRYPOINT of SPEC go.
@@ -50,19 +52,20 @@ def profile(
             raise UsageError(f"{option} {str(file)!r}: there is no folder {file.parent}")
     from hubcli import check
     from hubcli.confined import jobs
-    from hubcli.running import profiling
+    from hubcli.running import profiling, select
 
     wanted: dict[str, Any] = {
         "shapes": [check.shape(text) for text in shapes],
         "backward": backward,
         "device": device,
+        "select": part,
     }
-    checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "profile")
+    checkout, entrypoint = _repository.chosen(spec, entrypoint, given, execution, "profile")
     confined = _repository.confined("profile", checkout, entrypoint, given, execution, **wanted)
     if confined is not None:
         document = jobs.profile(*confined)
     else:
-        result = _repository.call(checkout, entrypoint, given, execution)
+        result = select.selected(_repository.call(checkout, entrypoint, given, execution), part)
         document = profiling.measure(result, wanted)
     measured = profiling.Profile.of(document)
     if trace is not None:

@@ -17,6 +17,7 @@ from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
     from hubcli.cache.weights import Weight
+    from hubcli.reading.hubconf import HubConf
 
 
 @click.command(cls=_options.Executing)
@@ -70,11 +71,10 @@ def pull(
     if checkout.cached and checkout.kind != "local":
         out.message(f"cached: {checkout.standing()}")
     conf = hubconf.read(checkout.path)
-    signatures = {entry.name: entry.signature for entry in conf.entrypoints}
-    names = list(signatures)
+    names = [entry.name for entry in conf.entrypoints]
     if entrypoint is not None:
         choice.entrypoint(conf, entrypoint, str(checkout.spec), "load", renewal=checkout.renewal())
-        fetch_weights(checkout, entrypoint, signatures.get(entrypoint), given, execution)
+        fetch_weights(checkout, conf, entrypoint, given, execution)
     out.result(
         {
             "spec": str(checkout.spec),
@@ -121,8 +121,8 @@ def _preview(spec: RepoSpec, option: str | None) -> None:
 
 def fetch_weights(
     checkout: store.Checkout,
+    conf: HubConf,
     entrypoint: str,
-    signature: str | None,
     given: _options.Arguments,
     execution: _options.Execution,
 ) -> Sequence[Weight]:
@@ -130,11 +130,13 @@ def fetch_weights(
     from hubcli import trust
     from hubcli.confined import jobs
 
-    trust.require(checkout, entrypoint, execution.trust)
+    signature = next((one.signature for one in conf.entrypoints if one.name == entrypoint), None)
     kwargs = dict(given.kwargs)
     if re.search(r"[(,]\s*pretrained\b", signature or ""):
         kwargs.setdefault("pretrained", True)
     given = _options.Arguments(given.args, kwargs)
+    _repository.require_fit(checkout, conf, entrypoint, given)
+    trust.require(checkout, entrypoint, execution.trust)
     confined = _repository.confined("load", checkout, entrypoint, given, execution)
     if confined is not None:
         used = jobs.load(*confined, None).weights

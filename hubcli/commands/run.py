@@ -110,7 +110,7 @@ def run(
     if archive is not None:
         checkout = archives.checkout_of(archive)
     elif file is None:
-        checkout, entrypoint = _repository.chosen(spec, entrypoint, execution, "run")
+        checkout, entrypoint = _repository.chosen(spec, entrypoint, given, execution, "run")
 
     def read() -> Iterator[tuple[str, tuple[inference.Input, ...]]]:
         for number, file in enumerate(inputs):

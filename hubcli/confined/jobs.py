@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import output, settings
+from hubcli import settings
 from hubcli.cache.store import Checkout
 from hubcli.cache.weights import Weight
-from hubcli.confined import sandbox
+from hubcli.confined import sandbox, stages
 from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError, UnusedDependencyError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import archives, inference, invoke, isolation, leftovers, misuse, select, transforms
+from hubcli.running import archives, inference, invoke, leftovers, select, transforms
 from hubcli.running.inference import Input, Output, Pass
 from hubcli.running.invoke import Description
 from hubcli.spec import RepoSpec
@@ -35,7 +34,7 @@ Report = Callable[[Mapping[str, Any]], None]
 STATE, TENSORS = "state.safetensors", "tensors.safetensors"
 MAX_TENSORS = 4 << 30  # bytes of a result; of a state dict as many as a file may have
 MAX_OUTPUTS = 10_000
-_OURS = ("hub:", "hint:", "sandbox:", "warning:", "error:", "note:", "usage:")
+_OURS = ("hub:", "hint:", "cause:", "context:", "part:", "sandbox:", "warning:", "error:", "note:", "usage:")
 
 
 @dataclass(frozen=True)
@@ -161,102 +160,15 @@ def _run(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]
 
 
 def _check(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
-    """The stages of `hub check` that run code; each is reported as it begins and as it ends."""
-    stages: list[tuple[str, Callable[[], str | None]]] = []
-    made: list[invoke.Result] = []
-    outputs: list[Any] = []
-    shapes, device = job.options.get("shapes"), job.options.get("device")
-
-    def build() -> str | None:
-        made.append(_call(job))
-        if device and invoke.is_module(made[0].value):
-            invoke.move(made[0], device)
-        return None
-
-    def usable(stage: Callable[[], str | None]) -> Callable[[], str | None]:
-        def guarded() -> str | None:
-            if not invoke.is_module(made[0].value):
-                return f"it returned {output.a(type(made[0].value).__name__)}, not an nn.Module"
-            return stage()
-
-        return guarded
-
-    stages = [("build", build), ("state-dict", usable(lambda: _round_trip(made[0], scratch)))]
-    if shapes:
-        forward = lambda: outputs.extend(_forward(made[0], shapes, device))
-        stages.append(("forward", usable(forward)))
-        if job.options.get("backward"):
-            stages.append(("backward", usable(lambda: _backward(made[0], outputs))))
-    for name, stage in stages:
-        report({"stage": name, "status": "begun"})
-        started = time.perf_counter()
-        skipped = stage()
-        seconds = time.perf_counter() - started
-        status = "passed" if skipped is None else "skipped"
-        report({"stage": name, "status": status, "seconds": seconds, "error": skipped})
+    stages.perform(lambda: _call(job), job.entrypoint, job.options, scratch, report)
     return {}
-
-
-def _round_trip(result: invoke.Result, scratch: Path) -> None:
-    """Save the state dict, read it back safely, and load it strictly: every value must be the same."""
-    framework = isolation.import_framework(result.framework)
-    file = scratch / "round_trip.pth"
-    before = result.value.state_dict()
-    with invoke.running(result, command=True):
-        framework.save(before, file)
-        after = framework.load(file, map_location="cpu", weights_only=True)
-        result.value.load_state_dict(after)
-        again = result.value.state_dict()
-    file.unlink()
-    for name, value in before.items():
-        other = after.get(name)
-        if other is None or name not in again:
-            raise RepositoryCodeError(f"the state dict loses {name!r} when it is saved and loaded")
-        if not hasattr(value, "detach"):
-            continue
-        same = value.detach().cpu()
-        if tuple(same.shape) != tuple(other.shape) or same.dtype != other.dtype:
-            raise RepositoryCodeError(f"{name!r} comes back as {other.dtype} {tuple(other.shape)}")
-        equal = (same == other) | ((same != same) & (other != other))
-        if not bool(equal.all()):
-            raise RepositoryCodeError(f"{name!r} comes back with other values")
-
-
-def _forward(result: invoke.Result, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
-    """The tensors that the model makes of random inputs, in eval mode."""
-    model = result.value.eval()
-    inputs = inference.random_inputs(result.framework, shapes, device)
-    with misuse.of_inputs(result, inputs), invoke.running(result, command=True):
-        returned = model(*inputs)
-    tensors = [tensor for _, tensor in inference.tensors(returned, "out")]
-    if not tensors:
-        raise RepositoryCodeError(f"{result.entrypoint} returned {type(returned).__name__} without any tensor")
-    return tensors
-
-
-def _backward(result: invoke.Result, outputs: Sequence[Any]) -> str | None:
-    """Gradients of the mean of all outputs must reach the parameters, and be finite."""
-    torch = isolation.import_framework(result.framework)
-    parameters = [one for one in result.value.parameters() if one.requires_grad]
-    if not parameters:
-        return "it has no parameter that needs a gradient"
-    found = [one for one in outputs if one.requires_grad]
-    if not found:
-        raise RepositoryCodeError("no output depends on a parameter: there is nothing to train")
-    with invoke.running(result, command=True):
-        sum(one.float().mean() for one in found).backward()
-    reached = [one.grad for one in parameters if one.grad is not None]
-    if not reached:
-        raise RepositoryCodeError("no gradient reached any parameter")
-    if not all(bool(torch.isfinite(grad).all()) for grad in reached):
-        raise RepositoryCodeError("a gradient is not finite")
-    return None
 
 
 def _profile(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
     from hubcli.running import profiling
 
-    document: dict[str, Any] = profiling.measure(_call(job), job.options)
+    result = select.selected(_call(job), job.options.get("select"))
+    document: dict[str, Any] = profiling.measure(result, job.options)
     return document
 
 

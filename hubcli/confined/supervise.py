@@ -218,9 +218,11 @@ class Watch:
         error = errors.as_error(document)
         if document not in self.answered:
             error.foreign = True
-            error.message = " ".join(output.printable(error.message).split())
+            line = lambda text: " ".join(output.printable(text).split())
+            error.message = line(error.message)
             error.args = (error.message,)
-            error.hint = error.hint and " ".join(output.printable(error.hint).split())
+            error.hint = error.hint and line(error.hint)
+            error.causes = tuple(one._replace(text=line(one.text)) for one in error.causes)
             error.spec = None
         return error
 

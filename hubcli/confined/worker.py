@@ -124,6 +124,7 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
 
         settings.override(lock=lockfile.loads(Path("hub.lock"), document["lock"].encode()))
     job = jobs.Job.of(document["job"])
+    sys.argv = [str(job.checkout.path / "hubconf.py")]  # also for what runs on when the call has ended
     report = lambda event: parent.send({"event": event})
     try:
         result = jobs.perform(job, Path(document["inbox"]), Path(document["scratch"]), report)
@@ -137,6 +138,7 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
                 f"{error.message} (it tried to reach {attempts[-1] if attempts else 'the network'})",
                 hint="a sandbox has no network; --no-sandbox runs the code with it",
                 spec=error.spec,
+                causes=error.causes,
             )
         parent.send({"error": errors.as_document(error)})
         return

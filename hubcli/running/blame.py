@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hubcli.errors import (
+    Cause,
     DependencyError,
     EngineGapError,
     HubError,
@@ -23,7 +24,7 @@ from hubcli.reading import dependencies, hubconf, imports
 from hubcli.reading.dependencies import Report
 from hubcli.reading.imports import Imported
 from hubcli.reading.inventory import Inventory, inside_left_out
-from hubcli.running import checkpoints
+from hubcli.running import causes, checkpoints
 from hubcli.running.isolation import Namespace
 
 _OWN = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def explain(error: BaseException, namespace: Namespace, spec: str) -> HubError:
     unread = checkpoints.explained(error, _place(error, namespace), spec)
     if unread is not None:
         return unread
-    text = " ".join(str(error).split()) or "no message"
+    text = causes.text(error)
     if isinstance(error, subprocess.CalledProcessError):
         text += _said(error)
     library = _library(error, namespace)
@@ -73,11 +74,25 @@ def explain(error: BaseException, namespace: Namespace, spec: str) -> HubError:
         )
         hint += "beside itself"
     elif isinstance(error, SystemExit):
-        text = f"the code called sys.exit({error.code!r})"
+        text = causes.exit_text(error)
     elif library is not None:
         hint = f"it came up inside {_release(library)}; HUB_DEBUG=1 shows the traceback"
     where = _place(error, namespace)
-    return RepositoryCodeError(f"{where}{type(error).__name__}: {text[:500]}", hint=hint, spec=spec)
+    led = causes_of(error, namespace)
+    return RepositoryCodeError(f"{where}{type(error).__name__}: {text[:500]}", hint=hint, spec=spec, causes=led)
+
+
+def causes_of(error: BaseException, namespace: Namespace) -> tuple[Cause, ...]:
+    """What led to an error, one line each; of hub's own errors what came up in the repository's code."""
+    place = lambda one: _place(one, namespace)
+    if isinstance(error, HubError):
+        return causes.of_ours(error, place, lambda one: any(map(namespace.contains, _files(one))))
+    return causes.of(error, place, lambda one: next(_files(one), "").startswith((_ENGINE, _HUB)))
+
+
+def _files(error: BaseException) -> Iterator[str]:
+    """The files of an exception's frames, from where it was caught to where it came up."""
+    return (frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _said(error: subprocess.CalledProcessError) -> str:
@@ -156,7 +171,7 @@ def _lacks(error: BaseException) -> bool:
 
 
 def _gap(error: BaseException, namespace: Namespace, spec: str) -> EngineGapError:
-    text = " ".join(str(error).split()) or "no message"
+    text = causes.text(error)
     return EngineGapError(f"{_place(error, namespace)}{type(error).__name__}: {text[:500]}", hint=_GAP, spec=spec)
 
 

@@ -38,7 +38,7 @@ def export(
     model = result.value
     if not invoke.is_module(model):
         raise UsageError(f"{result.entrypoint} returned {type(model).__name__}; only an nn.Module can be exported")
-    model.eval()
+    invoke.set_eval(result)
     told: list[warnings.WarningMessage] = []
     with misuse.of_inputs(result, given, named), invoke.running(result, command=True):
         tensors = [*given, *named.values()]

@@ -319,8 +319,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     if not callable(model):
         raise UsageError(f"{result.entrypoint} returned {output.a(type(model).__name__)}, which cannot be called")
     framework = isolation.import_framework(result.framework)
-    if invoke.is_module(model):
-        model.eval()
+    invoke.set_eval(result)
     dtype = _parameter_dtype(model)
     given = [
         (one.name, _tensor(framework, one.array, dtype, device) if one.text is None else one.text) for one in inputs

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import itertools
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import GeneratorType, ModuleType
 from typing import Any
 
 from hubcli import output, settings
@@ -27,8 +27,10 @@ from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, U
 from hubcli.net import behalf
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import checkpoints, downloads, isolation, leftovers
+from hubcli.running import argv, checkpoints, downloads, isolation, leftovers, lingering
 from hubcli.running.isolation import Namespace
+
+_MOST_YIELDED = 1000  # values of an entrypoint that is a generator
 
 
 @dataclass(frozen=True)
@@ -96,17 +98,25 @@ def call(
             _check_arguments(function, entrypoint, args, kwargs, str(checkout.spec))
             from hubcli.running import misuse
 
-            value = misuse.call(function, entrypoint, args, kwargs, str(checkout.spec))
+            value = _made(misuse.call(function, entrypoint, args, kwargs, str(checkout.spec)), entrypoint)
         else:
             value = function(*args, **kwargs)
     seconds = time.perf_counter() - started
     if outer is not None:
         outer.used.extend(now.used)
-    if outer is None and not is_module(value):
-        kind = _class_name(value, namespace)
-        _warn(f"entrypoint {entrypoint!r} returned {output.a(kind)}, not an nn.Module", command)
     called = (function, tuple(args), kwargs)
     return Result(value, now.spec, entrypoint, now.framework, seconds, tuple(now.used), namespace, now, called)
+
+
+def _made(value: Any, entrypoint: str) -> Any:
+    """What a command takes for the result: of a generator what it yields, which makes it run."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise RepositoryCodeError(
+            f"{entrypoint} is an async def: its call returns a coroutine, and nothing awaits it",
+            hint="an entrypoint is a plain function that returns the model",
+        )
+    return list(itertools.islice(value, _MOST_YIELDED)) if isinstance(value, GeneratorType) else value
 
 
 def listing(checkout: Checkout, *, framework: str = "auto", command: bool = False) -> HubConf:
@@ -131,11 +141,17 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
 
 def is_module(value: object) -> bool:
     """Whether `value` is an `nn.Module` of the engine or of torch; imports neither."""
-    for name in ("engine.nn", "torch.nn"):
-        kind = getattr(sys.modules.get(name), "Module", None)
-        if isinstance(kind, type) and isinstance(value, kind):
-            return True
-    return False
+    return any(isinstance(value, kind) for kind in _module_kinds())
+
+
+def is_module_class(kind: type) -> bool:
+    """Whether a class is one of modules."""
+    return any(issubclass(kind, one) for one in _module_kinds())
+
+
+def _module_kinds() -> list[type]:
+    found = [getattr(sys.modules.get(name), "Module", None) for name in ("engine.nn", "torch.nn")]
+    return [kind for kind in found if isinstance(kind, type)]
 
 
 def describe(result: Result) -> Description:
@@ -143,8 +159,9 @@ def describe(result: Result) -> Description:
     name = _class_name(result.value, result.namespace)
     if not is_module(result.value):
         return Description(name, 0, 0, 0, None)
-    parameters = list(result.value.parameters())
-    buffers = list(result.value.buffers())
+    with running(result, command=True):
+        parameters = list(result.value.parameters())
+        buffers = list(result.value.buffers())
     tensors = [*parameters, *buffers]
     return Description(
         name,
@@ -167,11 +184,19 @@ def move(result: Result, device: str) -> None:
         ) from None
 
 
+def set_eval(result: Result) -> None:
+    """Put a model into eval mode; what is no module has none."""
+    if is_module(result.value):
+        with running(result, command=True):
+            result.value.eval()
+
+
 def save_state_dict(result: Result, path: Path) -> None:
     """Write a model's state dict to a .safetensors or .pth file, which is replaced at the end."""
     _require_module(result, "saved")
     check_save(path, force=True)  # whether it exists was asked before anything ran
-    state = result.value.state_dict()
+    with running(result, command=True):
+        state = result.value.state_dict()
     framework = isolation.import_framework(result.framework)
     if path.suffix in (".pth", ".pt"):
         framework.save(state, path)
@@ -244,6 +269,7 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
     downloads.install()
     leftovers.watch(checkout)
+    lingering.note()
     with checkpoints.permitting(checkout, now.framework):
         token = weights.caller.set(now)
         try:
@@ -257,17 +283,24 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
 def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if command:
+            stack.callback(lingering.keep_apart)  # the last to be done
             stack.enter_context(output.fd1_to_stderr())
         stack.enter_context(namespace.active())
+        stack.enter_context(argv.of(namespace.root / "hubconf.py"))
         try:
             yield
-        except (HubError, KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if not command:
+            trace = error.__traceback__
+            closed = isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)  # this generator is
+            if closed or not command:
                 raise
             from hubcli.running import blame
 
+            if isinstance(error, HubError):
+                error.causes = error.causes or blame.causes_of(error, namespace)
+                raise
             raise blame.explain(error, namespace, spec) from error
 
 
@@ -308,7 +341,7 @@ def _import(checkout: Checkout, namespace: Namespace, command: bool) -> ModuleTy
     if report.missing:
         _go_on_without(report.missing, namespace, spec, command)
     for text in report.warnings:
-        _warn(text, command)
+        _say_once(text)
     return module
 
 
@@ -401,8 +434,11 @@ def _class_name(value: object, namespace: Namespace | None) -> str:
     return name.removeprefix(prefix).removeprefix("builtins.")
 
 
-def _warn(text: str, command: bool) -> None:
-    if command:
+_said: set[str] = set()
+
+
+def _say_once(text: str) -> None:
+    """A warning on stderr, never Python's: where warnings are errors, torch.hub's call would go through."""
+    if text not in _said:
+        _said.add(text)
         output.warning(text)
-    else:
-        warnings.warn(text, stacklevel=4)

@@ -106,7 +106,10 @@ def of_inputs(result: Result, args: Sequence[Any], kwargs: Mapping[str, Any] | N
         if gap or not isinstance(cause, _KINDS) or not _OF_INPUT.search(str(cause)):
             raise
         raise UsageError(
-            f"{name} does not take this input: {error.message}", hint=_advice(taken, args, kwargs), spec=result.spec
+            f"{name} does not take this input: {error.message}",
+            hint=_advice(taken, args, kwargs),
+            spec=result.spec,
+            causes=error.causes,
         ) from cause
 
 

@@ -141,7 +141,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
     if invoke.is_module(model):
         if device:
             invoke.move(result, device)
-        model.eval()
+        invoke.set_eval(result)
     inputs = inference.random_inputs(result.framework, options["shapes"], device)
     profiler = torch.autograd.profiler
 

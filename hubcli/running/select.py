@@ -1,9 +1,15 @@
-"""The part of an entrypoint's result that is meant: `--select 0`, `--select model.encoder`, or the only model in it."""
+"""The model in an entrypoint's result: `--select 0`, `--select model.encoder`, or the only one there is.
+
+load, run, check, profile and export take what `selected` or `models` gives, and so they agree.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from hubcli import output
@@ -12,28 +18,62 @@ from hubcli.running import invoke
 from hubcli.running.invoke import Result
 
 _SHOWN = 12
+_DEPTH = 3  # containers inside containers
+_MOST = 1000  # parts that are looked at
 
 
 def selected(result: Result, path: str | None) -> Result:
     """`result` with the value at `path`: positions, keys and attributes, separated by points.
 
-    Without a path a model in a tuple, list or dict is taken where it is the only one; else what there is stays.
+    Without a path the only model in a container is taken; where there is none, what there is stays.
     """
-    if path is not None:
-        return replace(result, value=at(result, path))
-    if not isinstance(result.value, tuple | list | Mapping):
+    found = models(result, path)
+    if not found:
+        kind = type(result.value).__name__
+        output.warning(f"entrypoint {result.entrypoint!r} returned {output.a(kind)}, not an nn.Module")
         return result
-    models = [name for name, value in parts(result.value) if invoke.is_module(value)]
-    if len(models) > 1:
-        raise UsageError(
-            f"{result.entrypoint} returned several models: {_listed(result.value)}",
-            hint=f"choose one: --select {models[0]}",
-            spec=result.spec,
-        )
-    if not models:
-        return result
-    output.message(f"{result.entrypoint} returned {_listed(result.value)}; taken: {models[0]}")
-    return replace(result, value=at(result, models[0]))
+    if len(found) > 1:
+        raise several(result, found)
+    ((where, chosen),) = found
+    if path is None and where:
+        output.message(f"{result.entrypoint} returned {_listed(result.value)}; taken: {where}")
+    return chosen
+
+
+def several(result: Result, found: list[tuple[str, Result]]) -> UsageError:
+    """The error for more than one model."""
+    return UsageError(
+        f"{result.entrypoint} returned several models: {_listed(result.value)}",
+        hint=f"choose one: --select {found[0][0]}",
+        spec=result.spec,
+    )
+
+
+def models(result: Result, path: str | None = None) -> list[tuple[str, Result]]:
+    """Each model in a result, with its path; "" is the result itself.
+
+    With a path what it leads to, whatever that is.  Else containers are searched, those inside them only where they
+    hold no model themselves.
+    """
+    with invoke.running(result, command=True):
+        if path is not None:
+            return [(path, replace(result, value=at(result, path)))]
+        return [(name, replace(result, value=value)) for name, value in _found(result.value)]
+
+
+def _found(value: Any) -> list[tuple[str, Any]]:
+    level, seen = [("", value)], 0
+    for _ in range(_DEPTH + 1):
+        found = {id(value): (name, value) for name, value in reversed(level) if invoke.is_module(value)}
+        if found:
+            return list(reversed(found.values()))
+        level = [
+            (f"{name}.{inner}" if name else inner, part)
+            for name, value in level
+            for inner, part in itertools.islice(parts(value), max(_MOST - seen, 0))
+        ]
+        seen += len(level)
+    return []
 
 
 def at(result: Result, path: str, option: str = "--select") -> Any:
@@ -63,16 +103,33 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(index), inner) for index, inner in enumerate(value))
         names = getattr(value, "_fields", ())
         yield from zip(names, value)
+    elif invoke.is_module(value) or isinstance(value, type):
+        return
+    elif dataclasses.is_dataclass(value):
+        names = [one.name for one in dataclasses.fields(value)]
+        yield from ((name, getattr(value, name)) for name in names if hasattr(value, name))
+    elif isinstance(value, SimpleNamespace):
+        yield from vars(value).items()
+
+
+def _is_container(value: Any) -> bool:
+    plain = isinstance(value, tuple | list | Mapping | SimpleNamespace)
+    return plain or (dataclasses.is_dataclass(value) and not isinstance(value, type) and not invoke.is_module(value))
 
 
 def _listed(value: Any) -> str:
     """`0 (Net), 1 (tuple of 5)`: what a container holds."""
-    if not isinstance(value, tuple | list | Mapping):
+    if not _is_container(value):
         return f"a {type(value).__name__}"
-    count = len(value)
-    shown = [f"{name} ({_kind(inner)})" for name, inner in list(parts(value))[: min(count, _SHOWN)]]
-    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+    held = [(name, inner) for name, inner in parts(value) if not _is_field(value, name)]
+    shown = [f"{name} ({_kind(inner)})" for name, inner in held[:_SHOWN]]
+    more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
     return f"a {type(value).__name__} of {', '.join(shown) or 'nothing'}{more}"
+
+
+def _is_field(value: Any, name: str) -> bool:
+    """Whether it is the second name of a namedtuple's part."""
+    return isinstance(value, tuple) and not name.isdigit()
 
 
 def _kind(value: Any) -> str:

@@ -78,8 +78,11 @@ SCOPE = {"enum": ["commit", "repo"]}
 TRUST = document(trusted=each(record(spec=TEXT, url=TEXT, commit=maybe(COMMIT), scope=SCOPE, when=WHEN)))
 
 PORT = record(name=TEXT, dtype=TEXT, shape=maybe(each({"type": ["integer", "string", "null"]})))
+CAUSES = each(record(kind={"enum": ["cause", "context", "part", "note"]}, text=TEXT))
 SCHEMAS: dict[str, Schema] = {
-    "error": document(error=record(code=text("^[a-z_]+$"), message=TEXT, hint=maybe(TEXT), spec=maybe(TEXT))),
+    "error": document(
+        error=record(code=text("^[a-z_]+$"), message=TEXT, hint=maybe(TEXT), spec=maybe(TEXT), causes=CAUSES)
+    ),
     "hub pull SPEC": document(
         spec=TEXT,
         url=URL,
@@ -218,6 +221,7 @@ SCHEMAS: dict[str, Schema] = {
                 status={"enum": ["passed", "failed", "skipped", "needs-network"]},
                 seconds=NUMBER,
                 error=maybe(TEXT),
+                causes=CAUSES,
             )
         ),
         passed=COUNT,

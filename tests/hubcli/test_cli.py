@@ -65,7 +65,7 @@ def test_the_statuses_of_all_errors(failing: list[BaseException]) -> None:
             assert (result.stdout, result.stderr) == ("", "hub: it failed\nhint: do this\n")
             result = run("--json", "env")
             assert (result.exit_code, result.stderr) == (kind.status, "")
-            body = {"code": kind.code, "message": "it failed", "hint": "do this", "spec": "o/r"}
+            body = {"code": kind.code, "message": "it failed", "hint": "do this", "spec": "o/r", "causes": []}
             assert json.loads(result.stdout) == {"schema_version": 1, "error": body}
 
 

@@ -105,6 +105,18 @@ def test_trust_is_asked_before_the_download(sample_server, monkeypatch):
     assert trust.entries()[0].scope == "repo"
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_arguments_that_cannot_fit_run_nothing(sample_server, sample, tmp_path, monkeypatch, cached):
+    ran = tmp_path / "ran"
+    sample.commit({"hubconf.py": f"open({str(ran)!r}, 'w').close()\ndef net(width):\n    return width\n"}, tag="v2")
+    if cached:
+        torch_hub.pull("o/r:v2")
+    with pytest.raises(TypeError, match=r"net\(\) got an unexpected keyword argument 'colour'") as caught:
+        torch_hub.load("o/r:v2", "net", 1, colour=2, trust_repo="check" if cached else True)
+    assert caught.value.__notes__ == ["hint: its signature is net(width)"]
+    assert not ran.exists()
+
+
 def test_hits_need_no_network(sample_server, monkeypatch):
     torch_hub.load("o/r:v1", "thing")
     torch_hub.load("o/r", "thing")

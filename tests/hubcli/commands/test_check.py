@@ -261,6 +261,14 @@ def test_without_a_sandbox(folder) -> None:
     assert "sandbox" not in result.stderr
 
 
+def test_arguments_that_no_signature_takes_are_refused_before_anybody_is_asked(model) -> None:
+    result = hub("--json", "check", "o/m:v1", "several", "-k", "colour=1")
+    error = json.loads(result.stdout)["error"]
+    assert (result.exit_code, error["code"]) == (2, "usage"), result.output
+    assert error["message"] == "several: got an unexpected keyword argument 'colour'"
+    assert error["hint"] == "its signature is several()"
+
+
 def test_arguments_reach_every_entrypoint(folder) -> None:
     made = json.loads(hub("--json", "check", str(folder), "needs", "-k", "width=2").stdout)
     assert statuses(made)["needs"] == [P, P, P, P]

@@ -170,6 +170,33 @@ def test_failures(model, monkeypatch, tmp_path, arguments, status, message):
     assert message in json.loads(result.stdout)["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("load",),
+        ("profile", "--input-shape", "1,2"),
+        ("export", "--input-shape", "1,2", "-o", "x.onnx"),
+        ("pull", "--weights"),
+        ("lock", "--weights"),
+        ("check",),
+    ],
+)
+@pytest.mark.parametrize("name", ["several", "models"])
+def test_what_the_signature_refuses_is_refused_before_anybody_is_asked(
+    model, files, tmp_path, monkeypatch, words, name
+):
+    monkeypatch.chdir(tmp_path)
+    command, *more = words
+    before = sorted(path.name for path in tmp_path.iterdir())
+    given = ["o/m:v1", *more, name] if "--weights" in more else ["o/m:v1", name, *more]
+    result = hub("--json", command, *given, "--args", "[1, 2]")
+    assert result.exit_code == 2, result.output
+    error = json.loads(result.stdout)["error"]
+    assert (error["message"], error["hint"]) == (f"{name}: too many positional arguments", f"its signature is {name}()")
+    assert not files.requests
+    assert set(path.name for path in tmp_path.iterdir()) - set(before) <= {"hub"}
+
+
 def test_a_result_that_is_no_module_draws_a_warning(model):
     result = hub("load", str(model.folder), "nothing")
     assert result.exit_code == 0

@@ -87,6 +87,18 @@ def test_document_trace_and_page(folder, tmp_path, option):
     assert "0.linear (Linear)" in text and "aten::relu" in text and text.count("<svg") == 3
 
 
+def test_the_model_in_a_tuple(folder):
+    with (folder / "hubconf.py").open("a") as file:
+        file.write("\n\ndef pair_of_it():\n    return nn.Linear(2, 1), {'help': print}\n")
+    shape = ("--input-shape", "1,2")
+    for more in ((), ("--select", "0"), ("--sandbox=best-effort",)):
+        result = CliRunner().invoke(cli.hub, ["--json", "profile", str(folder), "pair_of_it", *shape, *more])
+        assert result.exit_code == 0, result.output
+        assert any("Linear" in one["name"] for one in json.loads(result.stdout)["modules"])
+    result = CliRunner().invoke(cli.hub, ["profile", str(folder), "pair_of_it", *shape, "--select", "2"])
+    assert result.exit_code == 2 and "--select '2'" in result.stderr
+
+
 def test_for_people(folder):
     result = hub("profile", str(folder), "net", "--input-shape", "2,4")
     assert result.exit_code == 0, result.output

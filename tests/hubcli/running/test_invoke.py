@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,8 @@ def folder(path: Path, text: str) -> Checkout:
 
 
 def test_arguments_arrive(mine):
-    with pytest.warns(UserWarning, match=r"'thing' returned a helpers\.Thing, not an nn\.Module"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch.hub says nothing of what is no module
         result = called(mine, "thing", 1234, command=False, pretrained=True)
     assert result.value.args == (1234,)
     assert result.value.kwargs == {"pretrained": True}
@@ -51,9 +53,24 @@ def test_arguments_arrive(mine):
     assert invoke.describe(result) == invoke.Description("helpers.Thing", 0, 0, 0, None)
 
 
-def test_a_command_is_warned_on_stderr(mine, capsys):
-    called(mine, "thing")
-    assert "warning: entrypoint 'thing' returned a" in capsys.readouterr().err
+def test_what_a_dependency_warns_of_is_no_warning_of_pythons(mine, monkeypatch, capsys):
+    monkeypatch.setattr(invoke.dependencies, "_unknown_versions", lambda *rest: ["another version is installed"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        called(mine, "thing", command=False)
+        called(mine, "thing", command=False)
+    assert capsys.readouterr().err.count("warning: another version is installed") == 1
+
+
+def test_a_generator_runs_in_a_command(tmp_path):
+    text = "def net():\n    yield 1\n    raise ValueError('late')\nasync def later(): return 1\n"
+    checkout = folder(tmp_path / "yields", f"{text}def two(): yield from 'ab'\n")
+    assert called(checkout, "two").value == ["a", "b"]
+    assert list(called(checkout, "two", command=False).value) == ["a", "b"]
+    with pytest.raises(RepositoryCodeError, match=r"hubconf\.py:3: ValueError: late"):
+        called(checkout, "net")
+    with pytest.raises(RepositoryCodeError, match="async def"):
+        called(checkout, "later")
 
 
 def test_stdout_stays_clean(mine, capfd):
@@ -107,6 +124,14 @@ def test_sys_exit_does_not_end_us(mine):
         called(mine, "leaves")
     with pytest.raises(SystemExit):
         called(mine, "leaves", command=False)
+
+
+def test_exceptions_that_are_no_errors(tmp_path):
+    text = "class Odd(BaseException): pass\ndef odd(): raise Odd('x')\ndef closes(): raise GeneratorExit('y')\n"
+    checkout = folder(tmp_path / "odd", text)
+    for name, message in (("odd", "hubconf.py:2: Odd: x"), ("closes", "hubconf.py:3: GeneratorExit: y")):
+        with pytest.raises(RepositoryCodeError, match=message):
+            called(checkout, name)
 
 
 def test_interrupts_pass(mine, monkeypatch):
