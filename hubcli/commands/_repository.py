@@ -126,7 +126,9 @@ def require_fit(checkout: Checkout, found: HubConf, entrypoint: str, given: Argu
 
     refusal = binding.refusal(checkout.path, found, entrypoint, given.args, given.kwargs)
     if refusal is not None:
-        raise UsageError(f"{entrypoint}: {refusal.reason}", hint=refusal.hint, spec=str(checkout.spec))
+        error = UsageError(f"{entrypoint}: {refusal.reason}", hint=refusal.hint, spec=str(checkout.spec))
+        error.advise(checkout.renewal())
+        raise error
 
 
 def call(checkout: Checkout, entrypoint: str, given: Arguments, execution: Execution) -> Result:
