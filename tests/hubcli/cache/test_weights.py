@@ -384,3 +384,15 @@ def test_download_url_to_file(served, tmp_path):
     download_url_to_file(f"{served.url}/net.pth", str(target), SHA[:6], progress=False)
     assert target.read_bytes() == BODY
     assert [path.name for path in target.parent.iterdir()] == ["net.pth"]
+
+
+def test_download_to_a_pipe_and_to_a_link(served, tmp_path):
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        download_url_to_file(f"{served.url}/net.pth", pipe, progress=False)
+        assert read.result(10) == BODY and pipe.is_fifo()
+    link.symlink_to(file)
+    download_url_to_file(f"{served.url}/net.pth", link, progress=False)
+    assert link.is_symlink() and file.read_bytes() == BODY
