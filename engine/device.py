@@ -48,6 +48,8 @@ class device:
         raise AttributeError(f"attribute '{name}' of 'torch.device' objects is not writable")
 
     def __repr__(self) -> str:
+        if not hasattr(self, "index"):  # a debugger shows the local variables of an `__init__` that failed
+            return object.__repr__(self)
         return (
             f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
         )

@@ -236,9 +236,10 @@ class UntypedStorage:
         """The first `nbytes` bytes of a file, mapped into memory; what is written reaches it only if `shared`."""
         if not nbytes:
             return cls(0)
-        if shared and (not os.path.exists(filename) or os.path.getsize(filename) < nbytes):
-            with open(filename, "ab") as grown:
-                grown.truncate(nbytes)
+        if shared:
+            with open(filename, "ab") as file:
+                if os.fstat(file.fileno()).st_size < nbytes:  # of the file that is open: it is never cut off
+                    file.truncate(nbytes)
         root = np.asarray(np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,)))
         return cls(Memory.of(root))
 

@@ -108,8 +108,46 @@ def belongs_to_others(path: Path, *, above: bool = False) -> str | None:
     return None
 
 
+def is_special(path: Path) -> bool:
+    """Return whether `path` is a device, a pipe or a socket, also by way of links (/dev/stdout)."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def copy(source: Path, path: Path) -> None:
+    """Copy `source` to `path`, which a user or a repository's code named, whole or not at all.
+
+    A device or a pipe is written to and stays what it is; behind a link the file is replaced, not the link.
+    """
+    import shutil
+
+    if is_special(path):
+        with open(source, "rb") as file, open(path, "wb") as target:
+            shutil.copyfileobj(file, target)
+        return
+    path = path.resolve() if path.is_symlink() else path
+    temporary = temporary_for(path)
+    try:
+        shutil.copyfile(source, temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`: unique temporary, fsync, rename."""
+    """Replace `path` by `content`: unique temporary, fsync, rename.
+
+    A device or a pipe is written to and stays what it is; outside the cache a link stays a link.
+    """
+    if is_special(path):
+        with open(path, "wb") as file:
+            file.write(content)
+        return
+    if path.is_symlink() and not path.is_relative_to(hub_dir()):
+        path = path.resolve()
     temporary = temporary_for(path)
     try:
         with open(temporary, "xb") as file:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 from builtins import list as _list
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -220,10 +219,19 @@ def download_url_to_file(
     if weights.caller.get() is not None:
         _copy_from_cache(url, target, hash_prefix, progress)
         return
-    fetched = http.fetch(url, target, progress=progress, expected=hash_prefix)
+    special = paths.is_special(target)
+    target = target if special else target.resolve()  # behind a link the file is replaced, not the link
+    beside = target
+    if special:
+        beside = paths.partial(paths.ensure_root()) / target.name
+        beside.parent.mkdir(parents=True, exist_ok=True)
+    fetched = http.fetch(url, beside, progress=progress, expected=hash_prefix)
     try:
         weights.require_prefix(fetched.sha256, hash_prefix, http.public(url))
-        os.replace(fetched.path, target)
+        if special:
+            paths.copy(fetched.path, target)
+        else:
+            os.replace(fetched.path, target)
     finally:
         fetched.release()
 
@@ -231,12 +239,7 @@ def download_url_to_file(
 def _copy_from_cache(url: str, target: Path, hash_prefix: str | None, progress: bool) -> None:
     weight, path = weights.obtain(url, progress=progress, file_name=target.name)
     weights.require_prefix(weight.sha256, hash_prefix, http.public(url))
-    temporary = paths.temporary_for(target)
-    try:
-        shutil.copyfile(path, temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    paths.copy(path, target)
 
 
 def _check_module_exists(name: str) -> bool:

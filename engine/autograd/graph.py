@@ -18,6 +18,7 @@ from weakref import ref as weak
 from numpy import ndarray
 
 from engine import backends
+from engine.backends.references import LOCAL, LOCAL_AND_ONE
 from engine.grad_mode import mode
 from engine.hooks import HookDict, RemovableHandle
 
@@ -236,8 +237,7 @@ class AccumulateGrad(Node):
             if variable._hooks:
                 gradient = run_hooks(variable._hooks, gradient)
             with _accumulating:
-                # Of a gradient that nobody else holds two references are left: the name here and the argument.
-                stealable = not mode.enabled and sys.getrefcount(gradient) == 2
+                stealable = not mode.enabled and sys.getrefcount(gradient) == LOCAL  # nobody else holds it
                 accumulate(variable, gradient, stealable)
             hooks = variable._post_accumulate_hooks
             if hooks:
@@ -267,7 +267,7 @@ def accumulate_arrays(leaf: AccumulateGrad, grads: list[Any]) -> bool:
                 registered.add_(had, registered.wrap(array))
             return True
         grads.clear()
-        if backends.owns(array) and sys.getrefcount(array) == 2 and _same_layout(array, variable._array):
+        if backends.owns(array) and sys.getrefcount(array) == LOCAL and _same_layout(array, variable._array):
             variable._grad = registered.wrap(array)
         else:
             variable._grad = registered.contiguous_copy(registered.wrap(array), variable)
@@ -302,8 +302,11 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
         stealable = not mode.enabled
     if had is None:
         array = gradient._array
-        # references to a private array: the tensor's attribute, the name `array`, the argument
-        if stealable and backends.owns(array) and sys.getrefcount(array) == 3 and _same_layout(array, variable._array):
+        # a private array: the tensor's attribute and the name `array` hold it
+        if (
+            stealable and backends.owns(array) and sys.getrefcount(array) == LOCAL_AND_ONE
+            and _same_layout(array, variable._array)
+        ):  # fmt: skip
             gradient._requires_grad, gradient._edge = False, None
             variable._grad = gradient
         elif mode.enabled and gradient._requires_grad:

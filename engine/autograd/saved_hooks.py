@@ -20,6 +20,7 @@ from engine.autograd.graph import Node, accumulate_edge, edge_of, next_seq, requ
 from engine.autograd.inplace import CopySlices
 from engine.autograd.versions import SavedResult, second_time
 from engine.dispatch.arguments import after_compiling
+from engine.dispatch.listeners import copied, listener_code
 from engine.grad_mode import no_grad
 from engine.tensor import Tensor, wrap, wrap_alias
 
@@ -143,13 +144,8 @@ def _nodes(result: Any) -> Iterator[Node]:
                 yield node.node if node.__class__ is CopySlices else node
 
 
-def _template(*args: Any, **kwargs: Any) -> Any:
-    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the listener
-
-
 def _listener(function: FunctionType, code: CodeType) -> CodeType:
-    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    own.__kwdefaults__ = function.__kwdefaults__
+    own = copied(function, code)
 
     def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         hooks = _stack.hooks
@@ -163,11 +159,7 @@ def _listener(function: FunctionType, code: CodeType) -> CodeType:
                 node.__class__ = _packing(node.__class__)
         return result
 
-    template = _template.__code__
-    return template.replace(
-        co_name=code.co_name, co_qualname=code.co_qualname,
-        co_consts=tuple(heard if c == "heard" else c for c in template.co_consts),
-    )  # fmt: skip
+    return listener_code(code, heard)
 
 
 def _listen(function: FunctionType) -> None:

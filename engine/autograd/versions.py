@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple, NoReturn
 
+from engine.backends.references import LOCAL_AND_ONE
 from engine.grad_mode import mode
 
 SECOND_TIME = (
@@ -45,7 +46,7 @@ class Aliases:
     def add(self, counter: list[int]) -> None:
         """One more."""
         if len(self.counters) >= _MANY:
-            unused = [c for c in self.counters if sys.getrefcount(c) <= _OWN]
+            unused = [c for c in self.counters if sys.getrefcount(c) <= LOCAL_AND_ONE]
             self.counters = [c for c in self.counters if not any(c is u for u in unused)]
             self.past += sum(c[0] for c in unused)
         self.counters.append(counter)
@@ -56,7 +57,7 @@ class Aliases:
         return self.past + sum([c[0] for c in self.counters])
 
 
-_MANY, _OWN = 16, 3  # references to a counter: of the list, of the loop, of the call that counts them
+_MANY = 16
 
 
 def aliased(source: Any, made: Any) -> Any:

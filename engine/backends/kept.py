@@ -24,6 +24,12 @@ def _digest(parts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def _remove(folder: Path, process: int) -> None:
+    """Remove the folder that `process` made; a child that was forked leaves it to its parent."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Cache:
     """Files by a digest of all that made them.  A folder that cannot be written is replaced by a private one, with one
     warning."""
@@ -50,7 +56,7 @@ class Cache:
                 return wanted
         except OSError as error:
             private = Path(tempfile.mkdtemp(prefix="engine-kernels-"))
-            weakref.finalize(self, shutil.rmtree, private, ignore_errors=True)
+            weakref.finalize(self, _remove, private, os.getpid())
             warnings.warn(
                 f"compiled kernels are not kept: the folder {wanted} cannot be written "
                 f"({error.strerror or error}); set ENGINE_KERNEL_CACHE to one that can",

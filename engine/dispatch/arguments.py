@@ -24,6 +24,7 @@ from engine import dtypes
 from engine._checks import size_of
 from engine.device import device
 from engine.dispatch import overriding
+from engine.dispatch.listeners import copied
 from engine.tensor import Tensor
 
 __all__ = [
@@ -308,8 +309,8 @@ def checked(
     def compile_now() -> FunctionType:
         own = function
         if own.__code__ is not code:  # a method, too, to which a listener has come meanwhile
-            own = FunctionType(code, own.__globals__, own.__name__, own.__defaults__, own.__closure__)
-            own.__kwdefaults__, own.__annotations__ = function.__kwdefaults__, annotations
+            own = copied(own, code)
+            own.__annotations__ = annotations
         _compile_into(public, own, namespace, several, name or function.__name__, first)
         return public
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine.autograd.graph import registered
 from engine.dispatch import COMPOSITES, OPS, Op, import_lazy
+from engine.dispatch.listeners import copied
 from engine.grad_mode import mode
 from engine.tensor import Tensor
 
@@ -122,8 +122,7 @@ def _cast_before(name: str, public: Any) -> None:
     if "_compile_" not in space:
         return
     space["_compile_"]()  # no matter if it was compiled before
-    plain = FunctionType(public.__code__, space, public.__name__, public.__defaults__)
-    plain.__kwdefaults__ = public.__kwdefaults__
+    plain = copied(public)
 
     def around(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if state.on:

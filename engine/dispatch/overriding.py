@@ -20,6 +20,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from engine.autograd.graph import registered
+from engine.dispatch.listeners import copied
 from engine.tensor import Tensor
 
 __all__ = [
@@ -47,11 +48,7 @@ def plain(function: Any, code: CodeType | None = None) -> Any:
     known = own_code.get(function) if isinstance(function, FunctionType) else None
     if known is None or known[1] is not (function.__code__ if code is None else code):
         return function
-    made = FunctionType(
-        known[0], function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )  # fmt: skip
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    return copied(function, known[0])
 
 
 def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

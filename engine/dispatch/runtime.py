@@ -20,6 +20,7 @@ from engine.autograd import anomaly, graph
 from engine.autograd.graph import MAYBE, Node, View, registered
 from engine.autograd.inplace import check_writable, rebase
 from engine.autograd.versions import SavedResult, check_input, mark, second_time, unpack_result
+from engine.backends.cpu.exact import summed
 from engine.dispatch import Op
 from engine.dispatch.arguments import (
     MISSING,
@@ -99,16 +100,20 @@ SMALL = (
 )  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in gradient_text.py
 
 
+_FEW = 1 << 10  # elements that are added as they are
+
+
 def summed_to(array: Any, shape: Any) -> Any:
     """A gradient summed over the dims that broadcasting added or stretched.  (*a) -> shape."""
     if shape is None:  # of an operand that needs none, or is a number
         return array
     lead = array.ndim - len(shape)
     if lead:
-        array = np.asarray(np.add.reduce(array, 0 if lead == 1 else tuple(range(lead))))
+        axes = 0 if lead == 1 else tuple(range(lead))
+        array = np.asarray(np.add.reduce(array, axes) if array.size <= _FEW else summed(array, axes))
     if array.shape != shape:
         stretched = [i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1]
-        array = np.add.reduce(array, tuple(stretched), keepdims=True)
+        array = summed(array, tuple(stretched), True)
     return array
 
 

@@ -36,6 +36,7 @@ from engine.distributed.collectives import (
     send,
     send_object_list,
 )
+from engine.distributed.file_store import FileStore
 from engine.distributed.groups import (
     Backend,
     GroupMember,
@@ -68,7 +69,6 @@ from engine.distributed.store import (
     DistError,
     DistNetworkError,
     DistStoreError,
-    FileStore,
     HashStore,
     PrefixStore,
     Store,

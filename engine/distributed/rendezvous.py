@@ -9,7 +9,8 @@ import datetime
 import os
 from urllib.parse import parse_qsl, urlsplit
 
-from engine.distributed.store import TIMEOUT, FileStore, Store, TCPStore
+from engine.distributed.file_store import FileStore
+from engine.distributed.store import TIMEOUT, Store, TCPStore
 
 __all__ = ["rendezvous"]
 

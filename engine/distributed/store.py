@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import socket
 import struct
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +23,6 @@ __all__ = [
     "DistError",
     "DistNetworkError",
     "DistStoreError",
-    "FileStore",
     "HashStore",
     "PrefixStore",
     "Store",
@@ -210,101 +207,6 @@ def _unpacked(read: Callable[[int], bytes]) -> list[bytes]:
             raise ValueError(f"a string of {length} bytes")
         found.append(read(length))
     return found
-
-
-class FileStore(Store):
-    """Keys in a file that all processes can lock: one changed value after the other.
-
-    The file of an earlier job must not be there: the first process to come removes nothing, the last of `world_size`
-    to go removes it.
-    """
-
-    def __init__(self, file_name: str, world_size: int = -1) -> None:
-        self.path = os.fspath(file_name)
-        self.world_size = world_size
-        if world_size > 0:
-            weakref.finalize(self, _leave, self.path, world_size)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Any:
-        import fcntl  # not on Windows
-
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "r+b") as file:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield file
-
-    def _values(self, file: Any) -> dict[str, bytes]:
-        file.seek(0)
-        values: dict[str, bytes] = {}
-
-        def read(count: int) -> bytes:
-            data: bytes = file.read(count)
-            if len(data) < count:
-                raise EOFError
-            return data
-
-        while True:
-            try:
-                key, *value = _unpacked(read)
-            except EOFError:  # the end, or what a killed process wrote of its last change
-                return values
-            if value:
-                values[key.decode()] = value[0]
-            else:
-                values.pop(key.decode(), None)
-
-    def _append(self, file: Any, *strings: bytes) -> None:
-        file.seek(0, os.SEEK_END)
-        file.write(_packed(strings))
-        file.flush()
-
-    def set(self, key: str, value: str | bytes) -> None:
-        with self._locked() as file:
-            self._append(file, key.encode(), _bytes(value))
-
-    def check(self, keys: Sequence[str]) -> bool:
-        with self._locked() as file:
-            values = self._values(file)
-        return all(key in values for key in keys)
-
-    def add(self, key: str, amount: int) -> int:
-        with self._locked() as file:
-            total = int(self._values(file).get(key, b"0")) + amount
-            self._append(file, key.encode(), str(total).encode())
-            return total
-
-    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        with self._locked() as file:
-            held = self._values(file).get(key)
-            if held is None and _bytes(expected):
-                return _bytes(expected)
-            if held is None or held == _bytes(expected):
-                held = _bytes(desired)
-                self._append(file, key.encode(), held)
-            return held
-
-    def delete_key(self, key: str) -> bool:
-        with self._locked() as file:
-            there = key in self._values(file)
-            self._append(file, key.encode())
-            return there
-
-    def num_keys(self) -> int:
-        with self._locked() as file:
-            return len(self._values(file))
-
-    def _read(self, key: str) -> bytes:
-        with self._locked() as file:
-            return self._values(file)[key]
-
-
-def _leave(path: str, world_size: int) -> None:
-    if os.path.exists(path):
-        store = FileStore(path)
-        if store.add("left/", 1) >= world_size:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
 
 
 # --- over TCP

@@ -21,6 +21,7 @@ import numpy as np
 from engine import backends, dispatch
 from engine.autograd.function import under_vmap
 from engine.dispatch.arguments import after_compiling
+from engine.dispatch.listeners import copied, listener_code
 from engine.dispatch.overriding import disabled
 from engine.tensor import Tensor
 
@@ -190,13 +191,6 @@ _compiled: dict[FunctionType, None] = {}
 _kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
 
 
-def _template(*args: Any, **kwargs: Any) -> Any:
-    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the listener
-
-
-_CODE = _template.__code__
-
-
 def _level_of(values: Any) -> int:
     """The innermost level among arguments and in their lists; -1 for none."""
     found = -1
@@ -209,8 +203,7 @@ def _level_of(values: Any) -> int:
 
 
 def _listener(function: FunctionType, code: CodeType) -> CodeType:
-    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    own.__kwdefaults__ = function.__kwdefaults__
+    own = copied(function, code)
 
     def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         level = _level_of(args)
@@ -222,10 +215,7 @@ def _listener(function: FunctionType, code: CodeType) -> CodeType:
 
         return call(function, level, args, kwargs)
 
-    return _CODE.replace(
-        co_name=code.co_name, co_qualname=code.co_qualname,
-        co_consts=tuple(heard if c == "heard" else c for c in _CODE.co_consts),
-    )  # fmt: skip
+    return listener_code(code, heard)
 
 
 def _listen(function: FunctionType) -> None:

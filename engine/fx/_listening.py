@@ -17,6 +17,7 @@ from typing import Any
 
 from engine import dispatch
 from engine.dispatch.arguments import after_compiling
+from engine.dispatch.listeners import copied, listener_code
 from engine.fx._names import INITIALIZERS, _names, called_as
 from engine.tensor import Tensor
 
@@ -29,11 +30,6 @@ _methods: dict[FunctionType, str | None] = {}  # what is listened to; for operat
 proxy_class: list[type] = []  # Proxy, once it is there
 
 
-def _template(*args: Any, **kwargs: Any) -> Any:
-    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the listener
-
-
-_CODE = _template.__code__
 # what asks about its argument, not for its value
 _DEAF = frozenset(
     ["is_tensor", "is_storage", "is_grad_enabled", "manual_seed", "set_grad_enabled", "save", "load", "typename",
@@ -106,8 +102,7 @@ def _public() -> list[FunctionType]:
 
 def _listener(function: FunctionType, method: str | None, code: CodeType) -> CodeType:
     """The code that looks for a Proxy, then runs `code`."""
-    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    own.__kwdefaults__ = function.__kwdefaults__
+    own = copied(function, code)
     name = function.__name__
     plain = dispatch.overriding.plain(function, code)
     plain = own if plain is function else plain
@@ -126,10 +121,7 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
         kind = "call_method" if isinstance(target, str) else "call_function"
         return found.tracer.create_proxy(kind, target, args, kwargs)
 
-    return _CODE.replace(
-        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars,
-        co_consts=tuple(heard if c == "heard" else c for c in _CODE.co_consts),
-    )  # fmt: skip
+    return listener_code(code, heard)
 
 
 def _listen(function: FunctionType, method: str | None) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from engine.dispatch import COMPOSITES, OPS, PUBLIC, autocast, import_lazy
+from engine.dispatch.listeners import copied, listener_code
 from engine.fx.graph import Graph
 from engine.fx.graph_module import GraphModule
 from engine.fx.node import Node
@@ -223,10 +224,6 @@ def _resolved(names: Iterable[str]) -> dict[FunctionType, str]:
     return found
 
 
-def _template(*args: Any, **kwargs: Any) -> Any:
-    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the recorder's function
-
-
 @contextlib.contextmanager
 def _whole(trace: _Recorder) -> Iterator[None]:
     """The leaves' functions report to the trace."""
@@ -234,21 +231,14 @@ def _whole(trace: _Recorder) -> Iterator[None]:
     try:
         for function in trace.leaves:
             code = _compiled(function)
-            own = FunctionType(
-                code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-            )
-            own.__kwdefaults__ = function.__kwdefaults__
-            trace.others[function] = own
+            trace.others[function] = copied(function, code)
             step = trace.wrapped(function)
 
             def heard(args: Any, kwargs: Any, step: Any = step) -> Any:
                 return step(*args, **kwargs)
 
             kept.append((function, code))
-            consts = tuple(heard if c == "heard" else c for c in _template.__code__.co_consts)
-            function.__code__ = _template.__code__.replace(
-                co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars, co_consts=consts
-            )
+            function.__code__ = listener_code(code, heard)
         yield
     finally:
         for function, code in kept:

@@ -413,7 +413,7 @@ def _numpys(place: int) -> int:
 @functools.cache
 def readable() -> bool:
     """Whether objects are built, and numpy's functions stand, as the code expects."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8:
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8 or not processor.available():
         return False
     try:
         probe = np.zeros((3, 5), np.float32)[1:, ::2]

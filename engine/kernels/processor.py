@@ -24,9 +24,10 @@ OFFSET = object.__basicsize__  # from an array object to the address of its memo
 @functools.cache
 def _readable() -> bool:
     """Whether array objects are built as numpy for CPython says."""
+    if platform.python_implementation() != "CPython":  # elsewhere `id` is no address
+        return False
     probe = np.zeros(3)[1:]
-    found = ctypes.c_uint64.from_address(id(probe) + OFFSET).value
-    return platform.python_implementation() == "CPython" and found == probe.__array_interface__["data"][0]
+    return bool(ctypes.c_uint64.from_address(id(probe) + OFFSET).value == probe.__array_interface__["data"][0])
 
 
 @functools.cache

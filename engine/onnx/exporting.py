@@ -28,6 +28,7 @@ from engine.onnx.tensors import code_of, from_array
 from engine.onnx.wire import encode
 from engine.onnx.writer import Value, Writer
 from engine.plan.tracing import mapped, tensors_in
+from engine.serialization.writers import opened
 from engine.tensor import Tensor, raw_array, wrap
 from engine.version import __version__
 
@@ -74,13 +75,8 @@ class ONNXProgram:
             tensors = self._outside(path)
         else:
             tensors = self._with(from_array)
-        partial = path.with_name(path.name + ".part")
-        try:
-            with partial.open("wb") as file:
-                self._write(file, tensors)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with opened(path) as file:
+            self._write(file, tensors)
 
     def _with(self, make: Any) -> list[dict[str, Any]]:
         return [make(name, array) for name, array in self._arrays.items()]
@@ -89,7 +85,7 @@ class ONNXProgram:
         """The tensors in a data file beside the model."""
         made: list[dict[str, Any]] = []
         data = path.with_name(path.name + ".data")
-        with data.open("wb") as file:
+        with opened(data) as file:
             for name, array in self._arrays.items():
                 tensor = from_array(name, array)
                 raw = tensor.pop("raw_data")

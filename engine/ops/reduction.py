@@ -10,6 +10,7 @@ import numpy as np
 from engine import dtypes
 from engine._checks import numel, wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
+from engine.backends.cpu.exact import summed
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
 from engine.dispatch.runtime import SMALL
 from engine.dtypes import NATIVE
@@ -95,8 +96,24 @@ def total(xp: Any, array: Any, axis: Any, keepdim: bool) -> Any:
             found = sum_of_last(array, tuple(dims), keepdim)
             if found is not None:
                 return found
-        return array.sum(axis=axis, keepdims=keepdim)
-    return array.sum(axis=axis, keepdims=keepdim, dtype=to).astype(array.dtype)
+        return summed(array, axis, keepdim)
+    return _wide_total(array, axis, keepdim, to).astype(array.dtype)
+
+
+def _wide_total(array: Any, axis: Any, keepdim: bool, to: str) -> Any:
+    """The sum of 16-bit floats along axes in the wide type `to`."""
+    if not isinstance(array, np.ndarray) or (array.size < _MANY_IN_ONE and axis is None):
+        return array.sum(axis=axis, keepdims=keepdim, dtype=to)
+    most = 1 << 20  # elements that are made wide at once
+    if array.size <= most or array.shape[0] < 2:
+        return summed(array.astype(to), axis, keepdim)
+    axes = tuple(range(array.ndim)) if axis is None else wrap_dims(axis, array.ndim)
+    step = builtins.max(1, most // (array.size // array.shape[0]))
+    parts = [_wide_total(array[i : i + step], tuple(axes), True, to) for i in range(0, array.shape[0], step)]
+    found = np.concatenate(parts)
+    if 0 in axes:
+        found = summed(found, 0, True)
+    return found if keepdim else found.reshape([n for d, n in enumerate(array.shape) if d not in axes])
 
 
 def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None:
@@ -130,9 +147,9 @@ def sum(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = Fal
     axis = axis_of(dim, input.ndim)
     if dtype is not None:
         input = input.astype(dtypes.to_numpy(dtype))
-        if wide(input):
-            return total(xp, input, axis, keepdim)
-        return input.sum(axis=axis, keepdims=keepdim, dtype=input.dtype)
+        if input.dtype.kind in "iub":
+            return input.sum(axis=axis, keepdims=keepdim, dtype=input.dtype)
+        return total(xp, input, axis, keepdim)
     to = int64_if_integer(input)
     if to is not None:
         return input.sum(axis=axis, keepdims=keepdim, dtype=to)
@@ -249,7 +266,7 @@ def mean(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = Fa
     if to is None:
         found = total(xp, input, axis, keepdim)
     else:
-        found = input.sum(axis=axis, keepdims=keepdim, dtype=to)
+        found = _wide_total(input, axis, keepdim, to)
     count = found.dtype.type(input.size if axis is None else count_of(input.shape, axis or None))
     found = xp.true_divide(found, count)
     return found if to is None else found.astype(input.dtype)
@@ -396,10 +413,10 @@ def _moments(xp: Any, input: Any, dim: Any, correction: Any, keepdim: bool) -> t
     axis = axis_of(dim, input.ndim)
     n = input.size if axis is None else count_of(input.shape, axis or None)
     one = input.dtype.type
-    center = xp.true_divide(input.sum(axis=axis, keepdims=True), one(n))
+    center = xp.true_divide(summed(input, axis, True), one(n))
     gap = input - center
     squares = xp.real(gap * xp.conj(gap)) if kind.kind == "c" else gap * gap
-    found = squares.sum(axis=axis, keepdims=keepdim)
+    found = summed(squares, axis, keepdim)
     found = xp.true_divide(found, found.dtype.type(builtins.max(n - correction, 0)))
     if not keepdim:
         center = center.reshape(found.shape)
@@ -545,7 +562,7 @@ def logsumexp(xp, input, dim: int | tuple[int, ...], keepdim: bool = False):
         return xp.log(xp.exp(input).sum(axis=axis, keepdims=keepdim)).astype(kind)
     top = input.max(axis=axis, keepdims=True) if kind.kind != "c" else input.real.max(axis=axis, keepdims=True)
     top = xp.where(xp.isfinite(top), top, top.dtype.type(0))
-    found = xp.log(xp.exp(input - top).sum(axis=axis, keepdims=True)) + top
+    found = xp.log(summed(xp.exp(input - top), axis, True)) + top
     if not keepdim:
         found = found.squeeze(axis=axis) if axis is not None else found.reshape(())
     return found.astype(kind)

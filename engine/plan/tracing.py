@@ -17,6 +17,7 @@ from typing import Any
 
 from engine.autograd.graph import registered
 from engine.dispatch import FUNCTIONS, Op, autocast, import_lazy
+from engine.dispatch.listeners import copied
 from engine.random import default_generator
 from engine.tensor import Tensor, raw_array, wrap
 
@@ -393,9 +394,7 @@ def _original(function: FunctionType) -> FunctionType:
         namespace["_compile_"]()
         code = namespace["_traced_code_"] = function.__code__
         function.__code__ = stub
-    made = FunctionType(code, namespace, function.__name__, function.__defaults__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    return copied(function, code)
 
 
 def _watch(trace: Trace) -> None:

@@ -4,10 +4,11 @@ A plan asks that at each call of some thousand objects, which the network has dr
 of Python's wait for each of them in turn: 300 us for MobileNetV2, a tenth of its time.  Generated code reads one word
 of each, many at once.
 
-The word of a dict is the number that CPython gives it anew with each change (`ma_version_tag`, PEP 509; up to Python
-3.12).  That of a version counter, a list of one int, is the address of the int, which is kept alive here, so that no
-other has it.  Those of an object are the addresses of its class and of its dict.  `available` finds out by trying
-whether they lie where they should; where not, nothing is watched.
+The word of a dict is the number that CPython gives it anew with each change (`ma_version_tag`, PEP 509): up to Python
+3.12, for 3.13 has it and forgets it where an attribute is set.  That of a version counter, a list of one int, is the
+address of the int, which is kept alive here, so that no other has it.  Those of an object are the addresses of its
+class and of its dict.  `available` finds out by trying whether they lie where they should and change as they should;
+where not, nothing is watched.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from engine.kernels import processor
 __all__ = ["Watch", "available"]
 
 _PLACE = 24  # bytes: of a dict's number, of the address of a list's elements
-_BEFORE = 32  # bytes before an object, and after its begin, of which one word is the address of its dict
+_MANAGED = 1 << 4  # flag of a class: CPython has the words of an object's dict before the object
+_BEFORE = 32  # bytes before such an object that are the interpreter's: of its garbage collector and its dict
 
 _TEXT = """
 define void @KERNEL(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {
@@ -83,6 +85,8 @@ def available() -> bool:
     element = [object()]
     if len(seen) != 14 or _word(_word(id(element) + _PLACE)) != id(element[0]):
         return False
+    if not all(map(_notes, _CHANGES)):
+        return False
     thing = _Probe()
     for name, other in (("__dict__", {}), ("__class__", _Other)):
         places = _places(thing)
@@ -94,17 +98,43 @@ def available() -> bool:
 
 
 class _Probe:
-    pass
+    def __init__(self) -> None:
+        self.a = 1
 
 
 class _Other:
     pass
 
 
+# what changes an attribute: CPython 3.13 does that in the object, and gives its dict no new number
+_CHANGES: tuple[Callable[[Any], None], ...] = (
+    lambda thing: setattr(thing, "a", 1000), lambda thing: setattr(thing, "b", 1), lambda thing: delattr(thing, "a"),
+    lambda thing: object.__setattr__(thing, "a", 1000), lambda thing: thing.__dict__.update(a=1000),
+)  # fmt: skip
+
+
+def _notes(change: Callable[[Any], None]) -> bool:
+    """Return whether the number of an object's dict shows a change."""
+    thing = _Probe()
+    place = id(thing.__dict__) + _PLACE
+    before = _word(place)
+    change(thing)
+    return _word(place) != before
+
+
 def _places(thing: Any) -> list[int]:
-    """Where the addresses of an object's class and dict lie; of the class alone where the other is not found."""
-    own, begin = id(thing.__dict__), id(thing)
-    words = range(begin - _BEFORE, begin + _BEFORE, 8)
+    """Where the addresses of an object's class and dict lie; of the class alone where the other is not found.
+
+    Only what belongs to the object is read: the words before it where its class says that they are there, or the one
+    in it that the class names.
+    """
+    own, begin, kind = id(thing.__dict__), id(thing), type(thing)
+    if kind.__flags__ & _MANAGED:
+        words = range(begin - _BEFORE, begin, 8)
+    else:
+        words = (
+            range(begin + kind.__dictoffset__, begin + kind.__dictoffset__ + 8, 8) if kind.__dictoffset__ > 0 else ()
+        )
     return [begin + processor.OFFSET - 8, *[place for place in words if _word(place) == own][:1]]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import engine.fx.proxy  # noqa: F401 (a class of `hidden`)
 from engine import autograd, dispatch
 from engine.dispatch.arguments import after_compiling
+from engine.dispatch.listeners import copied, listener_code
 from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, kind_of, kinds, overriding, own_code, state
 from engine.dispatch.overriding import asked as _asked
 from engine.dispatch.overriding import listening as _listening
@@ -61,13 +62,6 @@ _few: set[str] = set()  # names of the functions that the engine's own layouts h
 _kept = own_code
 _heard: dict[FunctionType, str | None] = {}  # what is listened to; for operators the name of the method
 _properties: dict[str, property] = {}
-
-
-def _template(*args: Any, **kwargs: Any) -> Any:
-    return "heard".__call__(args, kwargs)  # type: ignore[operator]  # the constant becomes the listener
-
-
-_CODE = _template.__code__
 
 
 def methods() -> dict[str, FunctionType]:
@@ -170,8 +164,7 @@ def name_of(function: Any) -> str:
 
 def _listener(function: FunctionType, method: str | None, code: CodeType) -> CodeType:
     """The code that looks for who handles the call, then runs `code`."""
-    plain = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    plain.__kwdefaults__ = function.__kwdefaults__
+    plain = copied(function, code)
     own: Callable[..., Any] = plain
     if function in (autograd.backward, autograd.grad, Tensor.backward):
 
@@ -213,10 +206,7 @@ def _listener(function: FunctionType, method: str | None, code: CodeType) -> Cod
                 return asked(args, kwargs)
         return own(*args)
 
-    return _CODE.replace(
-        co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars,
-        co_consts=tuple(heard if c == "heard" else c for c in _CODE.co_consts),
-    )  # fmt: skip
+    return listener_code(code, heard)
 
 
 def _listen(function: FunctionType) -> None:

@@ -42,8 +42,9 @@ class FileBaton:
                 warned = True
 
     def release(self) -> None:
-        """Give it back: the file goes."""
-        if self.fd is not None:
-            os.close(self.fd)
-            self.fd = None
+        """Give it back: the file goes.  A process that does not have it leaves the file to the one that does."""
+        if self.fd is None:
+            return
+        os.close(self.fd)
+        self.fd = None
         os.remove(self.lock_file_path)

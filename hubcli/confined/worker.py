@@ -194,7 +194,7 @@ def _name(host: object) -> str:
 
 def _replace(parent: Parent, scratch: Path) -> None:
     """Let what fetches ask the parent."""
-    from hubcli import trust
+    from hubcli import paths, trust
     from hubcli.cache import store, weights
     from hubcli.confined import jobs
     from hubcli.net import http
@@ -258,8 +258,9 @@ def _replace(parent: Parent, scratch: Path) -> None:
             found: tuple[str, Any] = originals[0](url, filename, reporthook, data)
             return found
         target = Path(filename) if filename is not None else scratch / os.urandom(8).hex()
-        given = fetch(url, target)
-        os.replace(given.path, target)
+        given = fetch(url, scratch / os.urandom(8).hex())
+        paths.copy(given.path, target)
+        given.path.unlink()
         if reporthook is not None:
             reporthook(1, given.size, given.size)
         return str(target), email.message.Message()

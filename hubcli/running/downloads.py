@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -85,15 +84,6 @@ class _Late(MetaPathFinder):
         return spec
 
 
-def _copy(source: Path, target: Path) -> None:
-    temporary = paths.temporary_for(target)
-    try:
-        shutil.copyfile(source, temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _urlretrieve(original: Original, url: Any, filename: Any = None, reporthook: Any = None, data: Any = None) -> Any:
     """`urllib.request.urlretrieve`; the headers are empty."""
     name = unquote(urlsplit(url).path.rpartition("/")[2]) if isinstance(url, str) else ""
@@ -104,7 +94,7 @@ def _urlretrieve(original: Original, url: Any, filename: Any = None, reporthook:
     weight, path = weights.obtain(url, file_name=Path(filename).name if filename is not None else name)
     if filename is None:
         filename = Path(tempfile.mkdtemp(prefix="hub-"), name)
-    _copy(path, Path(filename))
+    paths.copy(path, Path(filename))
     if reporthook is not None:
         reporthook(1, weight.size, weight.size)
     return str(filename), Message()
@@ -177,7 +167,7 @@ def _gdown(original: Original, url: Any = None, output: Any = None, *args: Any, 
         if made is not None and Path(made).is_file():
             weights.keep(address, target.name, Path(made))
         return made
-    _copy(kept, target)
+    paths.copy(kept, target)
     return str(output)
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,51 @@ def test_write_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         paths.write_atomically(file, b"three")
     assert file.read_bytes() == b"two"
     assert not list(tmp_path.glob(".f*"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes by name")
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("how", ["write_atomically", "copy"])
+def test_a_pipe_is_written_to_and_stays(how: str, link: bool, tmp_path: Path) -> None:
+    pipe, shown, source = tmp_path / "pipe", tmp_path / "shown", tmp_path / "source"
+    os.mkfifo(pipe)
+    shown.symlink_to(pipe)  # as /dev/stdout is one
+    source.write_bytes(b"content")
+    target = shown if link else pipe
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        if how == "copy":
+            paths.copy(source, target)
+        else:
+            paths.write_atomically(target, b"content")
+        assert read.result(10) == b"content"
+    assert paths.is_special(target) and shown.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["home", "pipe", "shown", "source"]
+
+
+@pytest.mark.parametrize("how", ["write_atomically", "copy"])
+def test_behind_a_link_the_file_is_replaced(how: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "source").write_text("new")
+    if how == "copy":
+        paths.copy(tmp_path / "source", tmp_path / "link")
+    else:
+        paths.write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+
+
+def test_copying_over_a_file_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("new")
+    target.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OSError):
+            paths.copy(source, target)
+    assert target.read_text() == "old" and not list(tmp_path.glob(".target*"))
+    paths.copy(source, target)
+    assert target.read_text() == "new"
 
 
 def test_temporaries_of_the_cache_lie_in_partial(hub_root: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.backends.cpu import threads
 from engine.backends.cpu.allocator import LARGE, empty
+from engine.backends.cpu.exact import summed
 
 __all__ = ["reduced", "rows", "sum_of_last"]
 
@@ -89,16 +90,20 @@ def reduced(
     pieces = _pieces(count, array.size, _PIECE)
     floats = ufunc is np.add and dtype is None
     if not dims or array.nbytes < LARGE or not array.flags.c_contiguous or len(pieces) < 2:
-        found = sum_of_last(array, dims, keepdim) if floats else None
-        return ufunc.reduce(array, axis=dims, keepdims=keepdim, **options) if found is None else found
+        if floats:
+            found = sum_of_last(array, dims, keepdim)
+            return summed(array, dims, keepdim) if found is None else found
+        return ufunc.reduce(array, axis=dims, keepdims=keepdim, **options)
     shape = tuple([1 if d in dims else n for d, n in enumerate(array.shape)])
     folded = array.reshape(count, *array.shape[lead:])
     axes = tuple([d - lead + 1 for d in dims if d >= lead])
     rest = shape[lead:]
 
     def reduce(piece: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-        found = sum_of_last(piece, dims, True) if floats else None
-        return ufunc.reduce(piece, axis=dims, keepdims=True, **options) if found is None else found
+        if floats:
+            found = sum_of_last(piece, dims, True)
+            return summed(piece, dims, True) if found is None else found
+        return ufunc.reduce(piece, axis=dims, keepdims=True, **options)
 
     with np.errstate(all="ignore"):
         if kept[0]:
@@ -119,7 +124,8 @@ def reduced(
                     parts[at] = reduce(folded[pieces[at]], (0, *axes))
 
             threads.run(work, list(range(len(pieces))))
-            result = ufunc.reduce(np.concatenate(parts), axis=0, **options)
+            whole = np.concatenate(parts)
+            result = summed(whole, 0) if floats else ufunc.reduce(whole, axis=0, **options)
     if not keepdim:
         shape = tuple([n for d, n in enumerate(array.shape) if d not in dims])
     return result.reshape(shape)

@@ -27,6 +27,7 @@ import numpy as np
 from engine.autograd import engine as passes
 from engine.autograd.graph import AccumulateGrad, accumulate
 from engine.dispatch import COMPOSITES, OPS, PUBLIC, autocast
+from engine.dispatch.listeners import copied, listener_code
 from engine.hooks import watchers
 from engine.nn.modules import _hooks
 from engine.nn.modules.module import Module
@@ -301,7 +302,7 @@ class StepTrace(Trace):
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch functions that are no ops, `.grad`, backward passes and the modules that are called."""
-        from engine.fx.record import _compiled, _template
+        from engine.fx.record import _compiled
 
         kept: list[tuple[FunctionType, Any]] = []
         plain_grad, plain_apply = Tensor.__dict__["grad"], AccumulateGrad.apply
@@ -310,21 +311,14 @@ class StepTrace(Trace):
         try:
             codes = [(function, _compiled(function)) for function in whole_functions()]  # by what they wrap: all first
             for function, code in codes:
-                own = FunctionType(
-                    code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-                )
-                own.__kwdefaults__ = function.__kwdefaults__
-                self.others[function] = own
+                self.others[function] = copied(function, code)
                 step = self.wrapped(function)
 
                 def heard(args: Any, kwargs: Any, step: Any = step) -> Any:
                     return step(*args, **kwargs)
 
                 kept.append((function, code))
-                consts = tuple(heard if c == "heard" else c for c in _template.__code__.co_consts)
-                function.__code__ = _template.__code__.replace(
-                    co_name=code.co_name, co_qualname=code.co_qualname, co_freevars=code.co_freevars, co_consts=consts
-                )
+                function.__code__ = listener_code(code, heard)
             watchers.append(self.host)
             passes.observers.append(self._node)
             AccumulateGrad.apply = self._accumulation(plain_apply)  # type: ignore[method-assign]

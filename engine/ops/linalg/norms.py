@@ -9,6 +9,7 @@ import numpy as np
 
 from engine import dtypes
 from engine._checks import wrap_dims
+from engine.backends.cpu.exact import summed
 from engine.dispatch import derivative, op, samples
 from engine.ops.linalg.products import scalar_name
 from engine.tensor import Tensor
@@ -121,9 +122,9 @@ def linalg_vector_norm(
     elif ord == 0:
         result = (size != 0).sum(**options)
     elif ord == 1:
-        result = size.sum(**options)
+        result = summed(size, axes, keepdim)
     elif ord == 2:
-        result = xp.sqrt((size * size).sum(**options))
+        result = xp.sqrt(summed(size * size, axes, keepdim))
     else:
-        result = (size ** size.dtype.type(ord)).sum(**options) ** size.dtype.type(1 / ord)
+        result = summed(size ** size.dtype.type(ord), axes, keepdim) ** size.dtype.type(1 / ord)
     return xp.asarray(result).astype(target, copy=False)

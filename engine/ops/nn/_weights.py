@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 from engine import backends
+from engine.backends.references import LOCAL_AND_ONE
 from engine.dispatch.binder import onednn_kernels
 from engine.layouts import ChannelsLast
 from engine.tensor import Tensor, hold_converted
@@ -30,8 +31,8 @@ def lay_weight(weight: Tensor, worth: int) -> None:
     array = weight._array
     if (
         type(array) is np.ndarray and array.size >= worth and array.dtype == np.float32 and array.flags.c_contiguous
-        # the references of a private array: the tensor's, the name, the argument; a view would have it as its base
-        and sys.getrefcount(array) == 3 and (array.base is None or type(array.base) is backends.Lease)
+        # the tensor's attribute and the name hold a private array; a view would have it as its base
+        and sys.getrefcount(array) == LOCAL_AND_ONE and (array.base is None or type(array.base) is backends.Lease)
         and (array.shape[2:] == (3, 3) or onednn_kernels() or (array.ndim > 2 and _tiles()))
     ):  # fmt: skip
         hold_converted(weight, array.view(ChannelsLast))

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.backends.cpu.exact import summed
 from engine.backends.cpu.select import outside, where
 from engine.dispatch import array_derivative, composite, derivative, joint_derivative, op, samples
 from engine.dispatch.choosing import quickly
@@ -234,7 +235,7 @@ def prelu_backward(xp, grad_output, input, weight):
     each = choose(xp, above, each.dtype.type(0), each)
     lead = each.ndim - weight.ndim
     axes = tuple([d for d, n in enumerate(each.shape) if d < lead or (weight.shape[d - lead] == 1 != n)])
-    return of_input, xp.asarray(each.sum(axis=axes) if axes else each).reshape(weight.shape)
+    return of_input, xp.asarray(summed(each, axes) if axes else each).reshape(weight.shape)
 
 
 @op(broadcast=True, **PRIVATE, half=True, large=1 << 11)

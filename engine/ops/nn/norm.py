@@ -12,6 +12,7 @@ import numpy as np
 
 from engine import dtypes
 from engine.autograd.versions import guard
+from engine.backends.cpu.exact import dots, summed
 from engine.dispatch import OPS, composite, joint_derivative, op, samples
 from engine.dispatch.choosing import asked
 from engine.grad_mode import mode
@@ -59,7 +60,7 @@ def _dot(xp, a, b):
     """Sums of products along the last dim: (*, n), (*, n) -> (*)."""
     if a.shape[-1] < 32:
         return (a * b).sum(axis=-1)
-    return xp.matmul(a[..., None, :], b[..., :, None])[..., 0, 0]
+    return dots(a, b, xp)
 
 
 def _blocks(rows, width):
@@ -158,8 +159,8 @@ def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
         hat *= col
         target = of_input[block]
         xp.multiply(part, hat, out=target)
-        of_weight += target.sum(axis=0)
-        of_bias += part.sum(axis=0)
+        of_weight += summed(target, 0)
+        of_bias += summed(part, 0)
         scaled = part if w is None else part * w
         hat *= (_dot(xp, scaled, hat) / width)[:, None]
         xp.subtract(scaled, hat, out=target)
@@ -369,15 +370,15 @@ _SHORT = 1 << 12  # numbers that einsum, which does not sum pairwise, adds up
 def _channel_sum(xp, a):
     """Sums over all but channels: (N, C, L) -> (C)."""
     if 32 <= a.shape[2] <= _SHORT and isinstance(a, np.ndarray):
-        return np.einsum("ncl->nc", a).sum(axis=0)  # half of the time of numpy's sum
-    return a.sum(axis=2).sum(axis=0)
+        return summed(np.einsum("ncl->nc", a), 0)  # half of the time of numpy's sum
+    return summed(a, (0, 2))
 
 
 def _channel_dot(xp, a, b):
     """Sums of products over all but channels: (N, C, L), (N, C, L) -> (C)."""
     if a.shape[2] < 32:
-        return (a * b).sum(axis=2).sum(axis=0)
-    return _dot(xp, a, b).sum(axis=0)
+        return summed(a * b, (0, 2))
+    return summed(_dot(xp, a, b), 0)
 
 
 @op(

@@ -6,6 +6,7 @@ from math import prod
 
 from engine.autograd.graph import name_node
 from engine.autograd.versions import own
+from engine.backends.cpu.exact import summed
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.grad_mode import no_grad
 from engine.ops._vjp import WHY, vjp
@@ -88,7 +89,7 @@ def native_group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
         target *= r
 
     _share(xp, work, count, x.size)
-    of_weight, of_bias = all_products.sum(axis=0), all_sums.sum(axis=0)
+    of_weight, of_bias = summed(all_products, 0), summed(all_sums, 0)
     narrow = input.dtype
     like = narrow if weight is None else weight.dtype
     return (

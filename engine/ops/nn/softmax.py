@@ -6,6 +6,7 @@ from typing import Any
 
 from engine import dtypes
 from engine._checks import wrap_dim
+from engine.backends.cpu.exact import summed
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.pointwise.arithmetic import not_implemented
 from engine.ops.reduction import cast_back
@@ -37,7 +38,7 @@ def softmax_backward(xp, grad_output, output, dim):
     weighted = xp.multiply(grad_output, output)
     if not output.ndim:
         return weighted - output * weighted
-    return weighted - output * weighted.sum(axis=dim, keepdims=True)
+    return weighted - output * summed(weighted, dim, True)
 
 
 def _softmax_curve(grad: Tensor, grad_output: Tensor, output: Tensor, dim: int) -> Tensor:
@@ -59,7 +60,7 @@ def softmax(xp, input, dim: int, dtype=None):
     if not input.ndim or not input.size:
         return xp.ones_like(input, dtype=kind) if not input.ndim else input.astype(kind)
     found = xp.exp(input - input.max(axis=axis, keepdims=True))
-    found /= xp.add.reduce(found, axis, keepdims=True)
+    found /= summed(found, axis, True)
     return found if found.dtype is kind else found.astype(kind)
 
 
@@ -73,7 +74,7 @@ def log_softmax_backward(xp, grad_output, output, dim):
     """grad_output - exp(output) * sum(grad_output).  grad_output (*), output (*) -> (*)."""
     if not output.ndim:
         return grad_output - xp.exp(output) * grad_output
-    return grad_output - xp.exp(output) * grad_output.sum(axis=dim, keepdims=True)
+    return grad_output - xp.exp(output) * summed(grad_output, dim, True)
 
 
 @op(names=("special_log_softmax",), large=512, blocks="rows")
@@ -87,7 +88,7 @@ def log_softmax(xp, input, dim: int, dtype=None):
     if not input.ndim or not input.size:
         return xp.zeros_like(input, dtype=kind) if not input.ndim else input.astype(kind)
     found = input - input.max(axis=axis, keepdims=True)
-    found -= xp.log(xp.exp(found).sum(axis=axis, keepdims=True))
+    found -= xp.log(summed(xp.exp(found), axis, True))
     return found.astype(kind, copy=False)
 
 

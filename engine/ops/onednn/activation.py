@@ -13,6 +13,7 @@ import numpy as np
 
 from engine._checks import wrap_dim
 from engine.backends.cpu import empty, halves
+from engine.backends.cpu.exact import summed
 from engine.backends.cpu.fast import fast
 from engine.backends.onednn import _abi, arrays, library
 from engine.backends.onednn.primitives import usable
@@ -215,6 +216,9 @@ def _prelu(xp, input, weight):
     return made.reshape(input.shape) if arrays.prelu(x, slopes, made) else NotImplemented
 
 
+_RUN = 1 << 12  # elements of a slope's gradient that are added by one call
+
+
 @kernel(activation.prelu_backward, "onednn")
 def _prelu_backward(xp, grad_output, input, weight):
     if not usable(grad_output, input, weight):
@@ -225,8 +229,17 @@ def _prelu_backward(xp, grad_output, input, weight):
     x, slopes = found
     g = alike(grad_output if x.shape == input.shape else fast.ascontiguousarray(grad_output).reshape(x.shape), x)
     made, of_slopes = like(x), np.empty_like(slopes)
-    if not arrays.prelu_backward(g, x, slopes, made, of_slopes):
-        return NotImplemented
+    count = max(1, _RUN * slopes.size * len(x) // max(1, x.size))  # of the first dim: oneDNN adds one after the other
+    if len(x) <= 2 * count:
+        if not arrays.prelu_backward(g, x, slopes, made, of_slopes):
+            return NotImplemented
+    else:
+        pieces = [slice(i, i + count) for i in range(0, len(x), count)]
+        parts = np.empty((len(pieces), *slopes.shape), slopes.dtype)
+        for part, piece in zip(parts, pieces):
+            if not arrays.prelu_backward(g[piece], x[piece], slopes, made[piece], part):
+                return NotImplemented
+        of_slopes = summed(parts, 0)
     if weight.size != slopes.size:
         of_slopes = np.add.reduce(of_slopes, axis=None, keepdims=True)
     return made.reshape(input.shape), of_slopes.reshape(weight.shape)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty
+from engine.backends.cpu.exact import summed
 from engine.backends.cpu.fast import fast
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
@@ -218,5 +219,5 @@ def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups
         np.multiply(x, slope[:, None], out=flat)
         flat += level[:, None]
         flat += g * factor[:, None]
-    of_weight, of_bias = (v.sum(axis=0).reshape(channels) for v in (products, sums))
+    of_weight, of_bias = (summed(v, 0).reshape(channels) for v in (products, sums))
     return made, of_weight, of_bias

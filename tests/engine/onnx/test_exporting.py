@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -176,3 +178,21 @@ def test_dynamic_shapes_of_torch_export() -> None:
 def test_the_alias_serves_it() -> None:
     assert engine.onnx is onnx and onnx.utils.export is onnx.export
     assert onnx.TrainingMode.EVAL.value == 0
+
+
+def test_a_file_beside_the_models_is_left_and_a_pipe_stays_one(tmp_path) -> None:
+    x = engine.ones(1, 3)
+    made = onnx.export(nn.Linear(3, 2), x)
+    (tmp_path / "m.onnx.part").write_text("notes")
+    made.save(tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx.part").read_text() == "notes"
+    pipe, link = tmp_path / "pipe", tmp_path / "link.onnx"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        made.save(pipe)
+        assert read.result(10) == (tmp_path / "m.onnx").read_bytes() and pipe.is_fifo()
+    link.symlink_to("m.onnx")
+    made.save(link)
+    assert link.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == sorted(["home", "link.onnx", "m.onnx", "m.onnx.part", "pipe"])

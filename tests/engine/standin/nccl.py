@@ -16,9 +16,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from engine.distributed.file_store import FileStore
 from engine.distributed.reducing import ReduceOp
 from engine.distributed.shared_memory import SharedMemory
-from engine.distributed.store import DistBackendError, FileStore
+from engine.distributed.store import DistBackendError
 from tests.engine.standin import machine
 
 available = True

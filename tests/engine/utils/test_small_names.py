@@ -76,6 +76,13 @@ def test_one_process_has_the_baton(tmp_path) -> None:
     second.release()
 
 
+def test_a_baton_that_is_not_held_is_not_given_back(tmp_path) -> None:
+    path = tmp_path / "lock"
+    path.write_text("another's")
+    file_baton.FileBaton(str(path)).release()
+    assert path.read_text() == "another's"
+
+
 def test_a_report_of_this_machine() -> None:
     text = collect_env.get_pretty_env_info()
     assert f"PyTorch version: {engine.__version__}" in text and "[pip3] numpy==" in text

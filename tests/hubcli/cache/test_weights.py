@@ -474,3 +474,15 @@ def test_a_file_url_in_a_record_of_an_older_hub_is_read_again(files, monkeypatch
     document["source"] = ["a", None]
     file.write_text(json.dumps(document))
     assert weights.obtain(url)[1].read_bytes() == b"newer"
+
+
+def test_download_to_a_pipe_and_to_a_link(served, tmp_path):
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_bytes)
+        download_url_to_file(f"{served.url}/net.pth", pipe, progress=False)
+        assert read.result(10) == BODY and pipe.is_fifo()
+    link.symlink_to(file)
+    download_url_to_file(f"{served.url}/net.pth", link, progress=False)
+    assert link.is_symlink() and file.read_bytes() == BODY

@@ -331,3 +331,14 @@ def test_names_of_kernels_are_found() -> None:
         "b_2",
     ]
     assert re.fullmatch(r"sm_\d+a?", compiling.ARCHITECTURES[1]) and os.name in ("posix", "nt") and "mul" in OPS
+
+
+def test_a_forked_child_leaves_the_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    cache = compiling.Cache(tmp_path / "file" / "below")
+    with pytest.warns(RuntimeWarning, match="are not kept"):
+        private = cache.folder
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child, whose finalizers run when it ends
+    del cache
+    assert private.is_dir()
+    private.rmdir()
