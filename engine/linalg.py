@@ -290,7 +290,10 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 def vander(x: Tensor, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of the elements, along a new last dim.  x (*, n) -> (*, n, N)."""
     array = x._array
-    count = (array.shape[-1] if array.ndim else 1) if N is None else N
+    if not array.ndim:
+        x = x.reshape(1)
+        array = x._array
+    count = array.shape[-1] if N is None else N
     if count <= 1:
         raise RuntimeError("N must be greater than 1.")
     if x.dtype.category < dtypes.FLOATING:

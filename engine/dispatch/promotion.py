@@ -97,7 +97,9 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
         elif record.numbers is not True and record.tensors[i] not in record.numbers:
             raise operand_error(record, name, operands, i)
     if not count:
-        raise operand_error(record, name, operands, 0)
+        if not record.only_numbers or name[-1:] == "_":
+            raise operand_error(record, name, operands, 0)
+        operands[:] = [wrap(np.asarray(x, dtypes.to_numpy(dtypes.of_number(x)))) for x in operands]
     arrays = [x._array if isinstance(x, Tensor) else x for x in operands]
     return operands, *promote_arrays(record, arrays)
 

@@ -16,6 +16,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.runtime import store
 from engine.ops.copying import number_for
 from engine.ops.shape import basic_index, place
 from engine.tensor import Tensor, wrap
@@ -288,11 +289,14 @@ def scatter(
     *,
     value: complex | None = None,
     reduce: str | None = None,
+    out: Tensor | None = None,
 ):
     """`src` (a Tensor or a number) stored along `dim` where `index` says.  input (*), index (*i), src (*s) -> (*).
 
     reduce="add" or "multiply" combines with what is there.
     """
+    if out is not None:
+        return store(out, "scatter", scatter, input, dim, index, src, value=value, reduce=reduce)
     return _scatter(input, dim, index, src if value is None else value, reduce, False)
 
 
@@ -354,6 +358,8 @@ def combine_at(xp: Any, flat: Any, cells: Any, values: Any, reduce: str, include
             start = 0
         elif reduce == "prod":
             start = 1
+        elif kind == "b":
+            start = reduce == "amin"
         elif kind in "iu":
             info = np.iinfo(flat.dtype)
             start = info.min if reduce == "amax" else info.max

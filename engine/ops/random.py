@@ -19,6 +19,7 @@ from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
 from engine.dispatch.arguments import argument_error, sizes_of
+from engine.dispatch.runtime import store
 from engine.ops._draw import (
     below,
     fill_normal,
@@ -222,13 +223,12 @@ def bernoulli_tensor(xp, input, *, generator=None):
 @composite()
 def bernoulli(input: Tensor, p: float | None = None, *, generator=None, out=None):
     """0 or 1, 1 with probability input (or p everywhere).  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "bernoulli", bernoulli, input, p, generator=generator)
     if p is not None:
         result = wrap(like_array(input._array, None, None, None))
         return bernoulli_(result, p, generator=generator)
-    result = bernoulli_tensor(input, generator=generator)
-    if out is not None:
-        return out.copy_(result)
-    return result
+    return bernoulli_tensor(input, generator=generator)
 
 
 @op(

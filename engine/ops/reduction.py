@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine._checks import numel, wrap_dim, wrap_dims
+from engine._checks import numel, size_of, wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
 from engine.dispatch.runtime import SMALL
@@ -177,10 +177,19 @@ def sum_to_size(xp, input, size):
         return input.copy()
     to = int64_if_integer(input)
     if to is not None:
-        result = input.sum(axis=lead + ones, keepdims=True, dtype=input.dtype)
+        result = input.sum(axis=lead + ones, keepdims=True, dtype=to)
     else:
         result = total(xp, input, lead + ones, True)
     return result.reshape(size)
+
+
+def _sum_to_size_method(self: Tensor, *size: Any) -> Tensor:
+    """This tensor summed to `size`, which must broadcast to its own; the tensor itself where that is its size."""
+    return self if size and size_of(*size) == self._array.shape else sum_to_size(self, *size)
+
+
+_sum_to_size_method.__name__ = _sum_to_size_method.__qualname__ = "sum_to_size"
+Tensor.sum_to_size = _sum_to_size_method  # type: ignore[attr-defined]
 
 
 @op()

@@ -13,6 +13,7 @@ from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.backends.cpu.scan import LARGE, running_sums
 from engine.dispatch import PUBLIC, composite, derivative, kernel, op, samples
+from engine.dispatch.runtime import store
 from engine.ops.extremes import add_along
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import not_implemented
@@ -202,18 +203,23 @@ def logcumsumexp(xp, input, dim: int):
 
 @composite()
 @samples(lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)])
-def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None):
-    """The n-th differences of neighbours along `dim`.  input (*) -> (*, shorter by n along dim)."""
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None,
+    *, out: Tensor | None = None,
+):  # fmt: skip
+    """The n-th differences of neighbours along `dim`; n = 0: a copy of `input`.  input (*) -> (*, shorter by n)."""
+    if out is not None:
+        return store(out, "diff", diff, input, n, dim, prepend, append)
     if not input._array.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
+    if not n:
+        return input.clone()
     dim = wrap_dim(dim, input._array.ndim)
     parts = [p for p in (prepend, input, append) if p is not None]
     if len(parts) > 1:
         input = PUBLIC["cat"](parts, dim)
-    if not n:
-        return input.clone()
     for _ in range(builtins.min(n, input._array.shape[dim])):
         size = input._array.shape[dim]
         late, early = input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1)

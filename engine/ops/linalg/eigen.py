@@ -204,7 +204,8 @@ def _eigh_slope(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> T
     inner = _off_diagonal(inner / _gaps(L))
     if gL is not None:
         inner = inner + gL.diag_embed()
-    return matmul(matmul(V, inner), Vh)
+    found = matmul(matmul(V, inner), Vh)
+    return (found + mH(found)) * 0.5  # A is Hermitian whatever its other triangle holds: so is its gradient
 
 
 def _symmetric(t: Any, *shape: int) -> Any:
@@ -440,6 +441,8 @@ def matrix_rank(input, tol=None, symmetric=False, *, out=None):
 
     input (*, m, n) -> (*) int64.
     """
+    if out is not None:
+        return store(out, "matrix_rank", matrix_rank, input, tol, symmetric)
     return linalg_matrix_rank(input, tol, symmetric)
 
 

@@ -16,6 +16,7 @@ from engine.ops.nn import (  # noqa: F401
     gated,
     local_response,
     loss,
+    margin_loss,
     norm,
     norm_groups,
     padding,

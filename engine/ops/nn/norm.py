@@ -611,8 +611,10 @@ def batch_norm(
     input (N, C, *), all others (C) or None -> (N, C, *).
     """
     array = raw_array(input)
-    channels = array.shape[1] if array.ndim > 1 else input.size(1)
+    channels = array.shape[1] if array.ndim > 1 else 0 if array.ndim else input.size(1)
     _check_batch(array, channels, running_mean, running_var, weight, bias, training)
+    if array.ndim == 1:  # of no channels
+        return batch_norm(input.reshape(0, 0), weight, bias, None, None, True, momentum, eps).sum(0)
     if not training:
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)

@@ -10,6 +10,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.runtime import store
 from engine.grad_mode import no_grad
 from engine.layouts import follow
 from engine.ops.nn import _pool
@@ -489,8 +490,13 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Tensor | None = None,
 ):
     """The mean of each window.  input (N, C, H, W) or (C, H, W) -> (N, C, H', W')."""
+    if out is not None:
+        given = (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return store(out, "avg_pool2d", avg_pool2d, *given)
     return _avg_pool(
         "avg_pool2d",
         2,
@@ -514,8 +520,13 @@ def avg_pool3d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Tensor | None = None,
 ):
     """The mean of each window.  input (N, C, D, H, W) or (C, D, H, W) -> (N, C, D', H', W')."""
+    if out is not None:
+        given = (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return store(out, "avg_pool3d", avg_pool3d, *given)
     return _avg_pool(
         "avg_pool3d",
         3,
@@ -566,10 +577,14 @@ def _one_size(name, size):
 
 
 def _adaptive_size(name, n, input, output_size, colon=""):
-    if input.dim() not in (n + 1, n + 2):
-        raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
+    if input.dim() <= n:  # what looks for sizes that are None says so, before anything else is looked at
+        raise ValueError(f"Input dimension should be at least {n + 1}")
     size = (output_size,) * n if not isinstance(output_size, Iterable) else tuple(output_size)
+    if input.dim() > n + 2 and (colon or size != (1,) * n):
+        raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
     if len(size) != n:
+        if colon:
+            raise RuntimeError(f"{name}(): internal error: output_size.size() must be {n}")
         raise RuntimeError(f"{name}: output_size must be {n}")
     size = tuple(int(m) if s is None else int(s) for s, m in zip(size, input.shape[-n:]))
     if any(s < 0 for s in size):

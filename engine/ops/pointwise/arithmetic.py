@@ -108,7 +108,10 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True, number_first=True)
+@op(
+    broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True, number_first=True,
+    only_numbers=True,
+)  # fmt: skip
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -138,6 +141,7 @@ def _check_sub(arrays: list[Any]) -> None:
     several=((2, 4),),
     direct=True,
     number_first=True,
+    only_numbers=True,
 )
 @derivative(
     input=lambda grad: grad,
@@ -222,7 +226,7 @@ def positive(input: Tensor):
 # --- products
 
 
-@op(broadcast=True, inplace=True, names=("multiply",), channels_last=True, direct=True)
+@op(broadcast=True, inplace=True, names=("multiply",), channels_last=True, direct=True, only_numbers=True)
 @derivative(
     input=lambda grad, other: grad * _conj(other),
     other=lambda grad, input: grad * _conj(input),
@@ -299,7 +303,10 @@ def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
 # --- quotients
 
 
-@op(shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", channels_last=True, direct=True)
+@op(
+    shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", channels_last=True, direct=True,
+    only_numbers=True,
+)  # fmt: skip
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -340,7 +347,7 @@ def no_derivative(name: str) -> Any:
     return refuse
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)))
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)), only_numbers=True)
 @derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
 @samples(
     lambda t: [
@@ -359,7 +366,7 @@ def floor_divide(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, node="DivBackward2")
+@op(broadcast=True, inplace=True, public=False, method=False, node="DivBackward2", only_numbers=True)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -373,7 +380,7 @@ def floor_div(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, form="div", half=True, node="DivBackward2")
+@op(broadcast=True, inplace=True, form="div", half=True, node="DivBackward2", only_numbers=True)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
