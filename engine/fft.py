@@ -19,7 +19,7 @@ from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC
 from engine.dispatch.arguments import checked
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg.products import scalar_name
 from engine.ops.spectral import check_type, fft_c2c, fft_c2r, fft_r2c, padded
 from engine.ops.spectral_old import old_fft

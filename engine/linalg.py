@@ -15,7 +15,7 @@ from engine import dtypes
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
 from engine.dispatch.arguments import checked
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg import contractions, eigen, factor, systems
 from engine.ops.linalg.norms import linalg_vector_norm
 from engine.ops.linalg.products import matmul as _matmul

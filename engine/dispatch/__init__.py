@@ -168,6 +168,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "half",
         "inplace",
         "integer_result",
+        "itself",
         "keeps",
         "label",
         "channels_last",
@@ -214,6 +215,7 @@ class Op:
     gradgrad = True
     half = False
     inplace = False
+    itself = ""  # the parameter of a size: an input of that size is returned, not a copy
     keeps: tuple[str, ...] = ()  # operands saved though no formula reads them: writing to them is refused
     channels_last = False
     large = 1 << 16  # elements of the first operand from which the kernel for large arrays is called

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import engine
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.tensor import Tensor
 
 

@@ -58,6 +58,11 @@ def linear_cross_entropy(
             f"expected equal input and linear_weight last dimensions (in_features), got {features} and {wanted}, "
             "respectively"
         )
+    if linear_weight.dim() > 2 and input.dim() == 1:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, "
+            f"(N, {features}), got unbatched input with shape {tuple(input.shape)}"
+        )
     shape = tuple(linear_weight.shape[:-1])
     if linear_bias is not None and tuple(linear_bias.shape) != shape:
         raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")

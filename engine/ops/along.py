@@ -14,7 +14,7 @@ from engine._checks import broadcast_shapes, wrap_dim
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.layouts import copy_preserved
 from engine.ops.copying import number_for
 from engine.ops.gathering import (

@@ -11,7 +11,7 @@ from engine import dtypes
 from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.layouts import contiguous_format
 from engine.ops.joining import (
     check_lengths,
@@ -43,7 +43,8 @@ from engine.tensor import Tensor
 def _copied(name: str, out: Any, shown: Any) -> Any:
     """`shown`, a view or a tuple of views, copied; torch's names for the nodes end in _copy."""
     if out is not None:
-        return store(out, name, _copied, name, None, shown)
+        stored = store(out, name, _copied, name, None, shown)
+        return None if isinstance(shown, tuple) else stored  # torch gives nothing for several
     if isinstance(shown, tuple):
         return tuple(_copied(name, None, x) for x in shown)
     result = shown.clone(memory_format=contiguous_format)

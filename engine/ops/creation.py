@@ -123,6 +123,17 @@ def _finish_out(array: Any, out: Tensor, name: str) -> Tensor:
 _RANGES = frozenset(["arange", "range", "linspace", "logspace"])  # what looks only at how many elements `out` has
 
 
+def out_dtype(out: Any, dtype: Any, default: Any) -> Any:
+    """The numpy dtype of what a factory makes: `dtype`, which `out` has too; else that of `out`, else `default()`."""
+    if out is None or dtype is None:
+        return default() if out is None else out._array.dtype
+    target = numpy_dtype(dtype)
+    if out._array.dtype != target:
+        names = [dtypes.scalar_name(dtypes.from_numpy(d)) for d in (target, out._array.dtype)]
+        raise RuntimeError(f"dtype {names[0]} does not match dtype of out parameter ({names[1]})")
+    return target
+
+
 def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
     for n in shape:
         if n < 0:
@@ -156,7 +167,7 @@ def _sized(
     if dtype is None:
         target = dtypes.to_numpy(dtypes._default[0]) if out is None else out._array.dtype
     else:
-        target = numpy_dtype(dtype)
+        target = numpy_dtype(dtype) if out is None else out_dtype(out, dtype, None)
     if where is None and _default_device[0] is None:
         if memory_format is None and layout is None:
             try:
@@ -228,7 +239,7 @@ def full(
     if dtype is None:
         target = out._array.dtype if out is not None else dtypes.to_numpy(dtypes.of_number(fill_value))
     else:
-        target = numpy_dtype(dtype)
+        target = numpy_dtype(dtype) if out is None else out_dtype(out, dtype, None)
     xp, where = place_of(device)
     with inside(xp, where):
         array = xp.full(shape, number_for(fill_value, target), target)
@@ -439,7 +450,7 @@ def eye(
     for size, name in ((n, "n"), (m, "m")):
         if size < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
     xp, where = place_of(device)
     with inside(xp, where):
         return finish(xp.eye(n, m, dtype=target), requires_grad, out)

@@ -16,7 +16,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.copying import number_for
 from engine.ops.shape import basic_index, place
 from engine.tensor import Tensor, wrap

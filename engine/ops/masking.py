@@ -15,7 +15,7 @@ from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.autograd.graph import name_node
 from engine.autograd.versions import own
 from engine.dispatch import composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.copying import number_for
 from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
 from engine.ops.shape import PREFIX, basic_index, select

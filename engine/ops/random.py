@@ -19,7 +19,7 @@ from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
 from engine.dispatch.arguments import argument_error, sizes_of
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops._draw import (
     below,
     fill_normal,
@@ -31,7 +31,7 @@ from engine.ops._draw import (
     uniform_array,
 )
 from engine.ops.copying import WriteBackward0, overwrite, writable, zeros_like_array
-from engine.ops.creation import finish, inside, like_array, numpy_dtype, place_of
+from engine.ops.creation import finish, inside, like_array, numpy_dtype, out_dtype, place_of
 from engine.tensor import Tensor, wrap
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -60,7 +60,7 @@ def _drawn(
     for n in shape:
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
     _check_inexact(name, target)
     xp, where = place_of(where)
     with inside(xp, where):
@@ -271,6 +271,8 @@ def normal(
     requires_grad=False,
 ):  # fmt: skip
     """Normal numbers: mean and std numbers (then `size` is needed) or tensors.  mean (*a), std (*b) -> (broadcast)."""
+    if out is not None and (isinstance(mean, Tensor) or isinstance(std, Tensor)):
+        return store(out, "normal", normal, mean, std, generator=generator)
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         like = mean if isinstance(mean, Tensor) else std
         xp = backends.xp_of(like._array)
@@ -284,12 +286,12 @@ def normal(
         if size is None:
             raise TypeError('normal() missing 1 required positional arguments: "size"')
         _check_std(std)
-        target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+        target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
         xp, where = place_of(device)
         with inside(xp, where):
             drawn = normal_array(xp, generator_of(generator, None, where), size_of(size), target)
             return finish((drawn * std + mean).astype(target, copy=False), requires_grad, out)
-    return result if out is None else finish(result._array, False, out)
+    return result
 
 
 def _check_std(std: Any) -> None:

@@ -15,19 +15,8 @@ from engine.dispatch import composite
 from engine.dispatch.arguments import argument_error
 from engine.dispatch.promotion import is_number
 from engine.ops.copying import converted, number_for
-from engine.ops.creation import finish, inside, numpy_dtype, place_of
+from engine.ops.creation import finish, inside, numpy_dtype, out_dtype, place_of
 from engine.tensor import Tensor
-
-
-def _range_target(out: Any, dtype: Any, default: Any) -> Any:
-    """The numpy dtype of a range: `dtype`, which `out` must have too, else that of `out`, else `default()`."""
-    if out is None or dtype is None:
-        return default() if out is None else out._array.dtype
-    target = numpy_dtype(dtype)
-    if out._array.dtype != target:
-        names = [dtypes.scalar_name(dtypes.from_numpy(d)) for d in (target, out._array.dtype)]
-        raise RuntimeError(f"dtype {names[0]} does not match dtype of out parameter ({names[1]})")
-    return target
 
 
 def _range_dtype(values: tuple, dtype: Any) -> Any:
@@ -69,7 +58,7 @@ def arange(
             " * (Number end)\n * (Number start, Number end, Number step = 1)\n"
         )
     given = (start, end, step)
-    target = _range_target(out, dtype, lambda: _range_dtype(given, dtype))
+    target = out_dtype(out, dtype, lambda: _range_dtype(given, dtype))
     start, end, step = _plain(start), _plain(end), _plain(step)
     _check_range(start, end, step)
     if target.kind in "iu":
@@ -124,7 +113,7 @@ def range(
     )
     start, end, step = _plain(start), _plain(end), _plain(step)
     _check_range(start, end, step)
-    target = _range_target(out, dtype, lambda: numpy_dtype(dtype))
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
     xp, where = place_of(device)
     with inside(xp, where):
         array = _steps(xp, start, step, math.floor((end - start) / step) + 1, target)
@@ -146,7 +135,7 @@ def linspace(
 ):  # fmt: skip
     """`steps` numbers from start to end, both included.  -> (steps)."""
     start, end = _plain(start), _plain(end)
-    target = _range_target(out, dtype, lambda: _line_dtype((start, end), dtype))
+    target = out_dtype(out, dtype, lambda: _line_dtype((start, end), dtype))
     xp, where = place_of(device)
     with inside(xp, where):
         return finish(_line(xp, start, end, steps, target), requires_grad, out, "linspace")
@@ -200,7 +189,7 @@ def logspace(
 ):  # fmt: skip
     """base ** linspace(start, end, steps).  -> (steps)."""
     start, end = _plain(start), _plain(end)
-    target = _range_target(out, dtype, lambda: _line_dtype((start, end), dtype))
+    target = out_dtype(out, dtype, lambda: _line_dtype((start, end), dtype))
     xp, where = place_of(device)
     with inside(xp, where):
         if target.kind in "iu" and steps != 1:

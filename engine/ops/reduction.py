@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine._checks import numel, size_of, wrap_dim, wrap_dims
+from engine._checks import numel, wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
 from engine.dispatch.runtime import SMALL
@@ -156,6 +156,7 @@ def summed_dims(shape: Any, size: Any) -> tuple[tuple[int, ...], tuple[int, ...]
         "": "SumBackward1",
     },
     varargs="size",
+    itself="size",
 )
 @derivative(input=lambda grad, input_shape: grad.expand(input_shape))
 @samples(
@@ -163,14 +164,13 @@ def summed_dims(shape: Any, size: Any) -> tuple[tuple[int, ...], tuple[int, ...]
         (t(2, 3, 4), (3, 1)),
         (t(2, 3), (1,)),
         (t(2, 3), ()),
-        (t(2, 3), (2, 3)),
         (t(0, 3), (1, 3)),
     ]
 )
 def sum_to_size(xp, input, size):
     """input summed to the shape `size`, which must broadcast to its own: the reverse of `expand`.
 
-    input (*) -> (*size).
+    An input of that size is returned itself.  input (*) -> (*size).
     """
     lead, ones = summed_dims(input.shape, size)
     if not lead and not ones:
@@ -181,15 +181,6 @@ def sum_to_size(xp, input, size):
     else:
         result = total(xp, input, lead + ones, True)
     return result.reshape(size)
-
-
-def _sum_to_size_method(self: Tensor, *size: Any) -> Tensor:
-    """This tensor summed to `size`, which must broadcast to its own; the tensor itself where that is its size."""
-    return self if size and size_of(*size) == self._array.shape else sum_to_size(self, *size)
-
-
-_sum_to_size_method.__name__ = _sum_to_size_method.__qualname__ = "sum_to_size"
-Tensor.sum_to_size = _sum_to_size_method  # type: ignore[attr-defined]
 
 
 @op()

@@ -13,7 +13,7 @@ from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.backends.cpu.scan import LARGE, running_sums
 from engine.dispatch import PUBLIC, composite, derivative, kernel, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.extremes import add_along
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import not_implemented
@@ -179,13 +179,32 @@ def logcumsumexp_backward(xp, grad_output, input, output, dim):
     return (found[0] - found[1]).astype(output.dtype, copy=False)
 
 
+def _log_running(xp: Any, x: Any, axis: int) -> Any:
+    """log of the running sums of exp of complex numbers: pairs, then fours, ... each scaled by its larger real part."""
+    result, step = x.copy(), 1
+    while step < x.shape[axis]:
+        late = (slice(None),) * axis + (slice(step, None),)
+        early = (slice(None),) * axis + (slice(None, -step),)
+        a, b = result[late], result[early]
+        top = xp.maximum(a.real, b.real)
+        top = xp.where(xp.isfinite(top), top, 0)
+        merged = xp.log(xp.exp(a - top) + xp.exp(b - top)) + top
+        result = xp.concatenate([result[(slice(None),) * axis + (slice(None, step),)], merged.astype(x.dtype)], axis)
+        step *= 2
+    return result
+
+
+def _logcumsumexp_slope(grad: Tensor, input: Tensor, result: Tensor, dim: int) -> Tensor:
+    if not input._array.ndim:
+        return grad
+    if not input.is_complex():
+        return logcumsumexp_backward(grad, input, result, dim)
+    return (grad * (-result).exp().conj()).flip(dim).cumsum(dim).flip(dim) * input.exp().conj()
+
+
 @op()
-@derivative(
-    input=lambda grad, input, result, dim: (
-        logcumsumexp_backward(grad, input, result, dim) if input._array.ndim else grad
-    )
-)
-@samples(lambda t: [(t(3, 4), 1), (t(2, 3), 0), (t(), 0), (t(0, 2), 0)])
+@derivative(input=lambda grad, input, result, dim: _logcumsumexp_slope(grad, input, result, dim))
+@samples(lambda t: [(t(3, 4), 1), (t(2, 3), 0), (t(), 0), (t(0, 2), 0), (t.complex(2, 3), 1)])
 def logcumsumexp(xp, input, dim: int):
     """log of the running sums of exp along `dim`, without overflow.  input (*) -> (*)."""
     if input.dtype.kind in "iub":
@@ -193,6 +212,8 @@ def logcumsumexp(xp, input, dim: int):
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim or not input.size:
         return input.copy()
+    if input.dtype.kind == "c":
+        return _log_running(xp, input, axis)
     if wide(input):
         return xp.logaddexp.accumulate(input.astype("float32"), axis=axis).astype(input.dtype)
     return xp.logaddexp.accumulate(input, axis=axis)

@@ -18,7 +18,8 @@ from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
-from engine.dispatch.runtime import MISSING, store
+from engine.dispatch.out import store
+from engine.dispatch.runtime import MISSING
 from engine.layouts import in_c_order, restride, view_strides
 from engine.storage import follow_both, following
 from engine.tensor import Size, Tensor, wrap

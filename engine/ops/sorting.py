@@ -8,7 +8,7 @@ from typing import Any
 from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.extremes import at_index, put_along
 from engine.ops.pointwise.arithmetic import keep_where, refuse
 from engine.ops.reduction import nonempty
@@ -336,14 +336,14 @@ def nanmedian_dim(xp, input, dim: int, keepdim: bool = False):
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """The lower median of all elements, or (values, indices) along `dim`.  input (*) -> (* without dim)."""
-    return median_all(input) if dim is None else median_dim(input, dim, keepdim, out=out)
+    return median_all(input, out=out) if dim is None else median_dim(input, dim, keepdim, out=out)
 
 
 @overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """`median` of what is not nan.  input (*) -> (* without dim)."""
-    return nanmedian_all(input) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
+    return nanmedian_all(input, out=out) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",))

@@ -11,7 +11,7 @@ from engine._checks import wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.extremes import take_along
 from engine.ops.linalg.norms import linalg_vector_norm
 from engine.ops.pointwise.arithmetic import not_implemented, refuse
@@ -303,6 +303,10 @@ def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpo
     if interpolation in ("linear", "midpoint"):
         share = wrap(xp.full_like(ranks, 0.5) if interpolation == "midpoint" else ranks - ranks.astype("int64"))
         share = share.to(values.dtype)
+        if interpolation == "linear" and isinstance(q, Tensor) and q.requires_grad:
+            counts = xp.maximum(n - nans - 1, 0) if skip else xp.where(nans > 0, 0, n - 1)
+            moved = q.reshape(-1)
+            share = share + (moved - moved.detach()) * wrap(counts.astype(kind))
         high = wrap(xp.ceil(ranks).astype("int64"))
         found = found.lerp(take_along(values, high, -1), share)
     found = found.movedim(-1, 0)  # (points, rows...)

@@ -40,6 +40,4 @@ class LinearCrossEntropyOptions:
             raise ValueError(f"batch_chunk_size must be positive int or None, got {size!r}")
         if self.acc_dtype not in _KINDS:
             listed = ", ".join(map(repr, _KINDS))
-            raise ValueError(
-                f"acc_dtype must be one of {{{listed}}}, got {self.acc_dtype!r}; None: the function picks"
-            )
+            raise ValueError(f"acc_dtype must be one of {{{listed}}}, got {self.acc_dtype!r}; None: the function picks")

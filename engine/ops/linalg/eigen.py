@@ -9,7 +9,7 @@ from typing import Any
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.linalg.systems import LinAlgError, check_floating, check_matrix, check_square, failed
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj

@@ -10,7 +10,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.linalg.systems import (
     LinAlgError,

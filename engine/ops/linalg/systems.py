@@ -15,7 +15,7 @@ from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard, own
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.grad_mode import mode
 from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj

@@ -308,7 +308,7 @@ def _batch_twin(grad, input, weight, eps):
     hat = centred * rstd
     of_bias = grad.sum(dims)
     of_weight = (grad * hat).sum(dims)
-    size = input.numel() // input.shape[1]
+    size = builtins.max(1, input.numel() // builtins.max(1, input.shape[1]))
     of_input = rstd * (grad - _per_channel(of_bias, n) / size - hat * _per_channel(of_weight, n) / size)
     return of_input if weight is None else of_input * _per_channel(weight, n), of_weight, of_bias
 

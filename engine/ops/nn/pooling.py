@@ -10,7 +10,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.grad_mode import no_grad
 from engine.layouts import follow
 from engine.ops.nn import _pool
@@ -155,7 +155,7 @@ def _divided(xp, array, size, out, kernel_size, stride, padding, include, diviso
     if divisor is None:
         divisor = _pool.counts(xp, size, out, kernel_size, stride, padding, include, array.dtype)
     if array.dtype.kind in "iu":  # C's division, towards zero
-        return xp.sign(array) * (xp.abs(array) // divisor)
+        return xp.sign(array) * xp.sign(divisor) * (xp.abs(array) // xp.abs(divisor))
     return array / divisor
 
 

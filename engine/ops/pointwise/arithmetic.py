@@ -15,7 +15,7 @@ from engine.dispatch import (
     overload,
     samples,
 )
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.tensor import Tensor, wrap
 
 _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
@@ -672,6 +672,8 @@ _mod_operator = operator_form("remainder")
 
 def _rdiv_operator(self, other):
     """other / self, rounded twice as torch rounds it."""
+    if not isinstance(self, Tensor):
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute 'reciprocal'")
     return _mul_operator(reciprocal(self), other)
 
 

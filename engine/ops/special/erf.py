@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.autograd.versions import guard, own
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.grad_mode import mode
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.tensor import Tensor

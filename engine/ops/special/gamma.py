@@ -12,7 +12,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.dispatch.arguments import checked
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.pointwise.arithmetic import keep_where
 from engine.ops.special.erf import horner, in_double, real_only
 from engine.tensor import Tensor
@@ -247,6 +247,10 @@ def mvlgamma(input: Tensor, p: int, *, out=None):
 @composite(public=False)
 def mvlgamma_(input: Tensor, p: int):
     """In place: see `mvlgamma`."""
+    if not input.is_floating_point():
+        raise RuntimeError(
+            f"mvlgamma: result type {dtypes.scalar_name(input.dtype)} can't be cast to the desired output type Float"
+        )
     _check_mvlgamma(p)
     return name_node(input.copy_(mvlgamma(input.clone(), p)), "MvlgammaBackward0")
 
