@@ -460,12 +460,6 @@ class Tensor(metaclass=_TensorMeta):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
-        """The tensor of what a function of numpy made of this one, bool as uint8, as torch does."""
-        array = np.asarray(array)
-        dtypes.from_numpy(array.dtype)  # refuses what no tensor holds
-        return wrap(array.astype(np.uint8) if array.dtype == np.bool_ else array)
-
     def item(self) -> Any:
         """The one element as a Python number.  RuntimeError unless there is exactly one."""
         array = self._array

@@ -192,7 +192,7 @@ def source(record: Op, inplace: bool = False) -> str:
         w(casting)
     _take_arrays(w, record, plan)
     if record.itself:
-        w(f"if _a_input.shape == {record.itself}: return input")
+        w(f"if {record.itself} and _a_input.shape == {record.itself}: return input")
     if inplace:
         w(f"_w = {_array_of(record, 'input')}")
         w("if _r_input or 0 in _w.strides: check_writable(input)")

@@ -46,7 +46,7 @@ _SENTENCES = {
     "expected scalar type '{Want}' but got '{Have}' for values output": "mode",
     "multinomial expects {Want} tensor out, got: {Have}": "multinomial",
     "nan_to_num: dtype of out: {Have} should be same as input: {Want}": "nan_to_num",
-    "nonzero: Expected out tensor to have scalar type {Want} but got scalar type{Have}": "nonzero",
+    "nonzero: Expected out tensor to have scalar type {Want} but got scalar type{Have}": "nonzero nonzero_rows",
     "take(): self and out expected to have the same dtype, but got self.dtype = {Want} and out.dtype = {Have}": "take",
     "Expected out type to be {Want} but got {Have}": "where where_tensors",
     "self and mat2 must have the same dtype, but got {Have} and {Want}": "addbmm matmul",
@@ -56,7 +56,8 @@ _SENTENCES = {
     ),
     "Expected self.dtype() == output.dtype() to be true, but got false.  (Could this error message be improved?  If "
     "so, please report an enhancement request to PyTorch.)": "narrow_copy",
-    "torch.cat(): input types can't be cast to the desired output type {Have}": "cat",
+    "torch.cat(): input types can't be cast to the desired output type {Have}": "cat stack_tensors",
+    "{name}(): expected out tensor to have dtype {want} but got {have}": "multi_dot",
 }
 _EXACT = {name: sentence for sentence, names in _SENTENCES.items() for name in names.split()}
 _COPIES = next(iter(_SENTENCES))
@@ -75,9 +76,12 @@ def check_dtype(record: Any, want: dtypes.dtype, have: dtypes.dtype) -> None:
     sentence = _EXACT.get(name) or _EXACT.get(record.called)
     if sentence is None and name.endswith("_copy"):
         sentence = _COPIES
-    if sentence is not None and (name != "cat" or not dtypes.can_cast(want, have)):
+    joins = name in ("cat", "stack_tensors")
+    if name == "bernoulli" or (joins and dtypes.can_cast(want, have)):
+        return
+    if sentence is not None:
         names = [str(d).partition(".")[2] for d in (want, have)]
-        error = TypeError if name == "cat" else RuntimeError
+        error = TypeError if joins else RuntimeError
         raise error(
             sentence.format(
                 name=record.called, want=_C_TYPES.get(names[0], names[0]), have=_C_TYPES.get(names[1], names[1]),
@@ -106,15 +110,16 @@ def check_apart(target: Any, other: Any) -> None:
 # what torch computes apart and copies into `out`, so that its graph is that of the result
 _KEEP_GRAPH = frozenset(
     """
-    conj_physical diag_embed inner linalg_cond linalg_matrix_norm linalg_norm linalg_tensorinv log_softmax
-    matrix_diagonal nanquantile norm quantile slice_scatter softmax special_ndtr tensordot
+    conj_physical diag_embed inner linalg_cond linalg_eigvals linalg_matrix_norm linalg_norm linalg_tensorinv
+    log_softmax matrix_diagonal nanquantile norm quantile slice_scatter softmax special_ndtr tensordot
     """.split()
 )
 _FORGETS = ("split_copy", "split_with_sizes_copy", "unbind_copy")  # that of operands is not looked at
+_NO_COPIES = ("index_copy", "narrow_copy", *_FORGETS)
 
 
 def _keeps_graph(name: str) -> bool:
-    return name in _KEEP_GRAPH or (name.endswith("_copy") and name != "narrow_copy" and name not in _FORGETS)
+    return name in _KEEP_GRAPH or (name.endswith("_copy") and name not in _NO_COPIES)
 
 
 def _detached(args: Any) -> list[Any]:
@@ -157,6 +162,8 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
             f"{record.called}(): functions with out=... arguments don't support automatic differentiation, but one of "
             "the arguments requires grad."
         )
+    if record.called in ("cumsum", "cumprod") and kwargs.get("dtype") is None:
+        kwargs["dtype"] = outs[0].dtype  # in which torch adds and multiplies
     enabled, mode.enabled = mode.enabled, False
     try:
         result = function(*args, **kwargs)

@@ -305,6 +305,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
 
     input (n) or (m, n) -> (num_samples) or (m, num_samples).
     """
+    if out is not None:
+        return store(out, "multinomial", multinomial, input, num_samples, replacement, generator=generator)
     weights = input._array
     if weights.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
@@ -340,7 +342,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
             times = xp.where(p > 0, clocks / xp.where(p > 0, p, 1), np.inf)
         chosen = xp.argsort(times, axis=1)[:, :num_samples]
     chosen = chosen.astype(np.int64).reshape((*weights.shape[:-1], num_samples))
-    return finish(chosen, False, out)
+    return wrap(chosen)
 
 
 # --- in place

@@ -63,6 +63,8 @@ def arange(
     _check_range(start, end, step)
     if target.kind in "iu":
         start, end, step = builtins.int(start), builtins.int(end), builtins.int(step)
+        if not step:
+            raise ValueError("step must be nonzero")
     xp, where = place_of(device)
     with inside(xp, where):
         if isinstance(start, builtins.int) and isinstance(end, builtins.int) and isinstance(step, builtins.int):

@@ -173,9 +173,9 @@ def sum_to_size(xp, input, size):
     An input of that size is returned itself.  input (*) -> (*size).
     """
     lead, ones = summed_dims(input.shape, size)
-    if not lead and not ones:
-        return input.copy()
     to = int64_if_integer(input)
+    if not lead and not ones:  # no dims at all
+        return input.copy() if to is None else input.astype(to)
     if to is not None:
         result = input.sum(axis=lead + ones, keepdims=True, dtype=to)
     else:

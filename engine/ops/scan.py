@@ -186,9 +186,8 @@ def _log_running(xp: Any, x: Any, axis: int) -> Any:
         late = (slice(None),) * axis + (slice(step, None),)
         early = (slice(None),) * axis + (slice(None, -step),)
         a, b = result[late], result[early]
-        top = xp.maximum(a.real, b.real)
-        top = xp.where(xp.isfinite(top), top, 0)
-        merged = xp.log(xp.exp(a - top) + xp.exp(b - top)) + top
+        high, low = xp.where(a.real >= b.real, a, b), xp.where(a.real >= b.real, b, a)
+        merged = high + xp.log1p(xp.exp(low - high))
         result = xp.concatenate([result[(slice(None),) * axis + (slice(None, step),)], merged.astype(x.dtype)], axis)
         step *= 2
     return result

@@ -95,7 +95,8 @@ def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
     at_zero, at_infinity = (1.0, 0.0) if upper else (0.0, 1.0)
     found = xp.where((x == 0) | (a == math.inf), at_zero, found)
     found = xp.where((a == 0) | (x == math.inf), at_infinity, found)
-    bad = (a < 0) | (x < 0) | (a != a) | (x != x) | ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
+    bad = (a < 0) | (x < 0) | ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
+    bad |= ((a != a) & (x != math.inf)) | ((x != x) & (a != math.inf))
     return xp.where(bad, math.nan, found).astype(kind)
 
 
