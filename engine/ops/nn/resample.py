@@ -229,6 +229,8 @@ def interpolate(
         output = [floor(n * float(f)) for n, f in zip(input.shape[2:], factors)]
     output = [int(n) for n in output]
     if mode == "area" and ndim in (3, 4, 5):
+        from engine.ops.nn import adaptive_pooling
+
         name = f"adaptive_avg_pool{dim}d"
         return getattr(adaptive_pooling, name)(input, output if dim > 1 else output[0])
     if mode in ("nearest", "nearest-exact") and ndim in (3, 4, 5):
