@@ -18,7 +18,7 @@ from engine.dispatch.arguments import argument_error
 from engine.grad_mode import mode
 from engine.tensor import Tensor
 
-__all__ = ["check_dtype", "store", "write_out"]
+__all__ = ["check_dtype", "keeps_graph", "store", "write_out"]
 
 # functions whose `out=` must have the dtype of the result, with torch's sentence of a refusal; {want} and {have} are
 # the names of C++ types, {Want} and {Have} those of dtypes
@@ -118,7 +118,8 @@ _FORGETS = ("split_copy", "split_with_sizes_copy", "unbind_copy")  # that of ope
 _NO_COPIES = ("index_copy", "narrow_copy", *_FORGETS)
 
 
-def _keeps_graph(name: str) -> bool:
+def keeps_graph(name: str) -> bool:
+    """Whether `out=` of this function takes operands that require grad, and becomes a part of their graph."""
     return name in _KEEP_GRAPH or (name.endswith("_copy") and name not in _NO_COPIES)
 
 
@@ -154,7 +155,7 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
         if isinstance(a, tuple | list):
             tensors += [t for t in a if isinstance(t, Tensor)]
     if mode.enabled and any(t.requires_grad for t in tensors + outs):
-        if _keeps_graph(record.called):
+        if keeps_graph(record.called):
             return _copied(record, function, out, outs, args, kwargs)
         if record.called in _FORGETS:
             return write_out(record, function, tuple(t.detach() for t in outs), *_detached(args), **kwargs)
