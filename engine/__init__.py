@@ -64,7 +64,7 @@ _SUBPACKAGES = frozenset(
     [
         "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
         "compiler", "cuda", "distributed", "distributions", "export", "fft", "func", "fx", "jit", "library", "linalg",
-        "multiprocessing", "nested", "nn", "onnx", "optim", "package", "profiler", "quasirandom", "random", "return_types", "serialization", "signal",  # noqa: E501
+        "masked", "multiprocessing", "nested", "nn", "onnx", "optim", "package", "profiler", "quasirandom", "random", "return_types", "serialization", "signal",  # noqa: E501
         "sparse", "special", "storage", "testing", "utils", "version",
         *_TORCH_NAMES,
     ]

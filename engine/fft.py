@@ -19,7 +19,7 @@ from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC
 from engine.dispatch.arguments import checked
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg.products import scalar_name
 from engine.ops.spectral import check_type, fft_c2c, fft_c2r, fft_r2c, padded
 from engine.ops.spectral_old import old_fft
@@ -191,68 +191,69 @@ def _many_inverse_hermitian(name: str, x: Tensor, s: _Dims, dim: _Dims, norm: st
     return fft_c2c(result, tuple(dims[:-1]), mode, False) if len(dims) > 1 else result
 
 
-def _with_out(name: str, out: Any, make: Any) -> Any:
-    return make() if out is None else store(out, name, make)
+def _with_out(name: str, out: Any, make: Any, *given: Tensor) -> Any:
+    """make(), into `out` if there is one: what then refuses a tensor of `given` that requires grad."""
+    return make() if out is None else store(out, name, lambda *_: make(), *given)
 
 
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform over `dim`, cut or filled with zeros to n points.  input (*) -> (*) complex."""
-    return _with_out("fft", out, lambda: _one("fft", "c2c", True, input, n, dim, norm))
+    return _with_out("fft", out, lambda: _one("fft", "c2c", True, input, n, dim, norm), input)
 
 
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `fft`.  input (*) -> (*) complex."""
-    return _with_out("ifft", out, lambda: _one("ifft", "c2c", False, input, n, dim, norm))
+    return _with_out("ifft", out, lambda: _one("ifft", "c2c", False, input, n, dim, norm), input)
 
 
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The n // 2 + 1 first points of the transform of real values.  input (*) real -> (*) complex."""
-    return _with_out("rfft", out, lambda: _one("rfft", "r2c", True, input, n, dim, norm))
+    return _with_out("rfft", out, lambda: _one("rfft", "r2c", True, input, n, dim, norm), input)
 
 
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfft`; n defaults to 2 (m - 1).  input (*) -> (*) real."""
-    return _with_out("irfft", out, lambda: _one("irfft", "c2r", False, input, n, dim, norm))
+    return _with_out("irfft", out, lambda: _one("irfft", "c2r", False, input, n, dim, norm), input)
 
 
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform of a Hermitian signal given by its first half.  input (*) -> (*) real."""
-    return _with_out("hfft", out, lambda: _one("hfft", "c2r", True, input, n, dim, norm))
+    return _with_out("hfft", out, lambda: _one("hfft", "c2r", True, input, n, dim, norm), input)
 
 
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfft`.  input (*) real -> (*) complex."""
-    return _with_out("ihfft", out, lambda: _one("ihfft", "r2c", False, input, n, dim, norm))
+    return _with_out("ihfft", out, lambda: _one("ihfft", "r2c", False, input, n, dim, norm), input)
 
 
 def fftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform over several dims (all by default).  input (*) -> (*) complex."""
-    return _with_out("fftn", out, lambda: _many_c2c(input, s, dim, norm, True))
+    return _with_out("fftn", out, lambda: _many_c2c(input, s, dim, norm, True), input)
 
 
 def ifftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `fftn`.  input (*) -> (*) complex."""
-    return _with_out("ifftn", out, lambda: _many_c2c(input, s, dim, norm, False))
+    return _with_out("ifftn", out, lambda: _many_c2c(input, s, dim, norm, False), input)
 
 
 def rfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform of real values over several dims; the last keeps n // 2 + 1.  input (*) real -> (*) complex."""
-    return _with_out("rfftn", out, lambda: _many_r2c("rfftn", input, s, dim, norm))
+    return _with_out("rfftn", out, lambda: _many_r2c("rfftn", input, s, dim, norm), input)
 
 
 def irfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `rfftn`.  input (*) -> (*) real."""
-    return _with_out("irfftn", out, lambda: _many_c2r("irfftn", input, s, dim, norm))
+    return _with_out("irfftn", out, lambda: _many_c2r("irfftn", input, s, dim, norm), input)
 
 
 def hfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The transform of a Hermitian signal, given by half, over several dims.  input (*) -> (*) real."""
-    return _with_out("hfftn", out, lambda: _many_hermitian("hfftn", input, s, dim, norm))
+    return _with_out("hfftn", out, lambda: _many_hermitian("hfftn", input, s, dim, norm), input)
 
 
 def ihfftn(input: Tensor, s: _Dims = None, dim: _Dims = None, norm: str | None = None, *, out: Any = None) -> Tensor:
     """The inverse of `hfftn`.  input (*) real -> (*) complex."""
-    return _with_out("ihfftn", out, lambda: _many_inverse_hermitian("ihfftn", input, s, dim, norm))
+    return _with_out("ihfftn", out, lambda: _many_inverse_hermitian("ihfftn", input, s, dim, norm), input)
 
 
 def fft2(

@@ -15,8 +15,9 @@ from engine import dtypes
 from engine._checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
 from engine.dispatch.arguments import checked
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg import contractions, eigen, factor, systems
+from engine.ops.linalg.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from engine.ops.linalg.norms import linalg_vector_norm
 from engine.ops.linalg.products import matmul as _matmul
 from engine.ops.linalg.products import scalar_name
@@ -25,10 +26,11 @@ from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor
 
 __all__ = [
-    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
-    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul",
-    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
-    "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
+    "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex", "ldl_solve", "lstsq", "lu",
+    "lu_factor", "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank",
+    "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
+    "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -68,7 +70,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
         systems.refuse_info("torch.linalg.lu_factor", found.info._array)
         return _LUFactor(found.LU, found.pivots)
 
-    return _out(out, "linalg_lu_factor", make)
+    return _out(out, "linalg_lu_factor", lambda *_: make(), A)
 
 
 _LUFactor = namedtuple("linalg_lu_factor", ("LU", "pivots"))
@@ -93,7 +95,7 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
         found = systems.linalg_lu_factor_ex(A, pivot=pivot)
         return _LU(*systems.lu_unpack(found.LU, found.pivots))
 
-    return _out(out, "linalg_lu", make)
+    return _out(out, "linalg_lu", lambda *_: make(), A)
 
 
 def lu_solve(
@@ -279,7 +281,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_name(a)} and y of "
             f"type {scalar_name(b)} instead"
         )
-    return _out(out, "linalg_vecdot", lambda: (conj(x) * y).sum(dim))
+    return _out(out, "linalg_vecdot", lambda *_: (conj(x) * y).sum(dim), x, y)
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
@@ -290,7 +292,10 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 def vander(x: Tensor, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of the elements, along a new last dim.  x (*, n) -> (*, n, N)."""
     array = x._array
-    count = (array.shape[-1] if array.ndim else 1) if N is None else N
+    if not array.ndim:
+        x = x.reshape(1)
+        array = x._array
+    count = array.shape[-1] if N is None else N
     if count <= 1:
         raise RuntimeError("N must be greater than 1.")
     if x.dtype.category < dtypes.FLOATING:
@@ -430,8 +435,10 @@ def norm(
 
     ord None: the 2-norm of all elements (or of `dim`).  RuntimeError where the dims do not suit the order.
     """
+    if out is not None:
+        return store(out, "linalg_norm", norm, A, ord, dim, keepdim, dtype=dtype)
     if ord is None:
-        return linalg_vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
+        return linalg_vector_norm(A, 2, dim, keepdim, dtype=dtype)
     if dim is not None:
         dim = (dim,) if isinstance(dim, int) else tuple(dim)
         if len(dim) not in (1, 2):
@@ -442,10 +449,10 @@ def norm(
         )
     two = len(dim) == 2 if dim is not None else A._array.ndim == 2
     if isinstance(ord, str):
-        return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
+        return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
     if two:
-        return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
-    return linalg_vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
+        return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+    return linalg_vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
 def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
@@ -479,7 +486,7 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         inverse = inverse.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), math.inf)
         return matrix_norm(A, p) * matrix_norm(inverse, p)
 
-    return _out(out, "linalg_cond", make)
+    return _out(out, "linalg_cond", lambda *_: make(), A)
 
 
 # those whose first parameter, A or x in the documentation, is "input" to torch's parser

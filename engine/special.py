@@ -22,6 +22,11 @@ from engine import digamma as psi
 from engine import lgamma as gammaln
 from engine import mvlgamma as multigammaln
 from engine import sigmoid as expit
+from engine import special_airy_ai as airy_ai
+from engine import special_bessel_j0 as bessel_j0
+from engine import special_bessel_j1 as bessel_j1
+from engine import special_bessel_y0 as bessel_y0
+from engine import special_bessel_y1 as bessel_y1
 from engine import special_chebyshev_polynomial_t as chebyshev_polynomial_t
 from engine import special_chebyshev_polynomial_u as chebyshev_polynomial_u
 from engine import special_chebyshev_polynomial_v as chebyshev_polynomial_v
@@ -40,8 +45,12 @@ from engine import special_legendre_polynomial_p as legendre_polynomial_p
 from engine import special_log_ndtr as log_ndtr
 from engine import special_modified_bessel_i0 as modified_bessel_i0
 from engine import special_modified_bessel_i1 as modified_bessel_i1
+from engine import special_modified_bessel_k0 as modified_bessel_k0
+from engine import special_modified_bessel_k1 as modified_bessel_k1
 from engine import special_ndtr as ndtr
 from engine import special_ndtri as ndtri
+from engine import special_scaled_modified_bessel_k0 as scaled_modified_bessel_k0
+from engine import special_scaled_modified_bessel_k1 as scaled_modified_bessel_k1
 from engine import special_shifted_chebyshev_polynomial_t as shifted_chebyshev_polynomial_t
 from engine import special_shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u
 from engine import special_shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v
@@ -51,11 +60,13 @@ from engine import special_xlog1py as xlog1py
 from engine import special_zeta as zeta
 
 __all__ = [
-    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma",
-    "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln",
-    "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l",
-    "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0",
-    "modified_bessel_i1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
-    "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc",
+    "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln", "hermite_polynomial_h",
+    "hermite_polynomial_he", "i0", "i0e", "i1", "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "log1p",
+    "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1",
+    "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
+    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t",
+    "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w", "sinc",
+    "softmax", "spherical_bessel_j0", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip

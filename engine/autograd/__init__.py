@@ -7,6 +7,10 @@ imported at first use.
 import importlib as _importlib
 from typing import TYPE_CHECKING
 
+from engine._packages import functions_first as _functions_first
+
+_functions_first(__name__)
+
 _WHERE = {
     "backward": "api", "grad": "api", "Variable": "api", "variable": "api", "Function": "function",
     "FunctionCtx": "function", "function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",

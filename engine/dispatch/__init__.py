@@ -168,6 +168,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "half",
         "inplace",
         "integer_result",
+        "itself",
         "keeps",
         "label",
         "channels_last",
@@ -180,6 +181,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "nondifferentiable",
         "number_first",
         "numbers",
+        "only_numbers",
         "out",
         "not_tensors",
         "promote",
@@ -188,6 +190,7 @@ _OPTIONS = frozenset(  # of `op`, below
         "refuse",
         "returns",
         "several",
+        "shares",
         "shows",
         "tensors",
         "varargs",
@@ -212,6 +215,7 @@ class Op:
     gradgrad = True
     half = False
     inplace = False
+    itself = ""  # the parameter of a size: an input of that size is returned, not a copy
     keeps: tuple[str, ...] = ()  # operands saved though no formula reads them: writing to them is refused
     channels_last = False
     large = 1 << 16  # elements of the first operand from which the kernel for large arrays is called
@@ -220,10 +224,12 @@ class Op:
     nondifferentiable: frozenset[str] = frozenset()
     number_first = False  # also takes its keyword number before the last tensors, as of 2018: add(input, alpha, other)
     numbers: Any = True
+    only_numbers = False  # also takes numbers alone, as add(2., 3.): they are tensors without dims
     out = True
     public = True
     ref: Any = None
     refuse = ""
+    shares = False  # results lie in the memory of `input` though they are no views: unsafe_split
     shows: Any = None
     several: tuple[tuple[int, int], ...] = ()
     varargs: str | None = None
@@ -520,11 +526,11 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     keeps: operands (or "result", "result0", ...) that are saved though no formula reads them, because torch saves them:
     a write to one before backward is refused.
     shows: `shows(name, *edges)`, what `next_functions` says of the edges of a node that stands for several of torch's.
-    check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination.  numbers: the
-    parameters that may be Python numbers (True: all).  half: 16-bit floats are computed in float32.  refuse: numpy
-    kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for.  label: the name of
-    the kernel in torch's message about a dtype it lacks.  several: where torch's parser knows several
-    signatures, the fewest and the most arguments of each.  Annotations of other parameters: `arguments.py`.
+    check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination. numbers: the parameters
+    that may be Python numbers (True: all); only_numbers: even all of them at once. half: 16-bit floats are computed in
+    float32. refuse: numpy kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for. label: the name of
+    the kernel in torch's message about a dtype it lacks. several: where torch's parser knows several signatures, the
+    fewest and the most arguments of each. Annotations of other parameters: `arguments.py`.
     """
 
     def register(function: FunctionType) -> Any:

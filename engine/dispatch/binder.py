@@ -191,6 +191,8 @@ def source(record: Op, inplace: bool = False) -> str:
     if not inplace and (casting := autocast.line(record)):
         w(casting)
     _take_arrays(w, record, plan)
+    if record.itself:
+        w(f"if {record.itself} and _a_input.shape == {record.itself}: return input")
     if inplace:
         w(f"_w = {_array_of(record, 'input')}")
         w("if _r_input or 0 in _w.strides: check_writable(input)")
@@ -226,10 +228,16 @@ def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
         w(line)
     if record.varargs:
         v = record.varargs
-        w(f"try: {v} = size_of(*_v_{v}) if {v} is MISSING else size_of({v})")
-        w(f"except TypeError: raise sizes_error(_name, '{v}', _v_{v} or ({v},)) from None")
+        deep = v in record.defaults  # given nothing at all it is None: squeeze()
+        if deep:
+            w(f"if not _v_{v} and ({v} is MISSING or {v} is None) or _v_{v} == (None,): {v} = None")
+            w("else:")
+        w(f"try: {v} = size_of(*_v_{v}) if _v_{v} else size_of({v})", deep)
+        w("except TypeError:", deep)
+        w(f"if {v} is MISSING and not _v_{v}: raise missing(_name, {v}={v}) from None", 1 + deep)
+        w(f"raise sizes_error(_name, '{v}', _v_{v} or ({v},)) from None", 1 + deep)
     if record.out and not inplace:
-        arguments = [f"*{p}" if p == record.varargs else p for p in record.positional]
+        arguments = list(record.positional)
         arguments += [f"{p}={p}" for p in record.keyword]
         w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
     tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
@@ -379,8 +387,7 @@ def _call_kernel(w: Text, call: str, direct: str = "") -> None:
 
 
 def _step(record: Op) -> str:
-    arguments = [f"*{p}" if p == record.varargs else p for p in record.params if p != "input"]
-    inner = ", ".join(arguments)
+    inner = ", ".join([p for p in record.params if p != "input"])
     return f"(input._view, _self, ({inner}{',' if inner else ''}))"
 
 

@@ -97,7 +97,16 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
         elif record.numbers is not True and record.tensors[i] not in record.numbers:
             raise operand_error(record, name, operands, i)
     if not count:
-        raise operand_error(record, name, operands, 0)
+        if unsupported is NotImplemented:  # an operator of the class, called by hand
+            if record.called in ("rsub", "pow", "remainder"):
+                return NotImplemented
+            kind = type(operands[0]).__name__
+            raise TypeError(
+                f"descriptor '__{name}__' for 'torch._C.TensorBase' objects doesn't apply to a '{kind}' object"
+            )
+        if not record.only_numbers or name[-1:] == "_":
+            raise operand_error(record, name, operands, 0)
+        operands[:] = [wrap(np.asarray(x, dtypes.to_numpy(dtypes.of_number(x)))) for x in operands]
     arrays = [x._array if isinstance(x, Tensor) else x for x in operands]
     return operands, *promote_arrays(record, arrays)
 

@@ -9,7 +9,6 @@ import functools
 import re
 import warnings
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from engine.dispatch.arguments import (
     missing,
     sizes_error,
 )
+from engine.dispatch.out import write_out
 from engine.dispatch.overriding import asks, second_look
 from engine.dispatch.promotion import (
     devices_error,
@@ -403,51 +403,6 @@ def old_order(record: Any, function: Any, name: str, given: Sequence[Any], out: 
     )
     more = {} if out is None else {"out": out}
     return function(first, *rest, **{key: number}, **more)
-
-
-def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
-    """`out=`: the op without history, stored into `out`, which is resized if it is empty or of another shape."""
-    outs = list(out) if isinstance(out, tuple | list) else [out]
-    for target in outs:
-        if not isinstance(target, Tensor):
-            raise argument_error(record.called, None, "out", "Tensor", target)
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    for a in args:
-        if isinstance(a, tuple | list):
-            tensors += [t for t in a if isinstance(t, Tensor)]
-    if mode.enabled and any(t.requires_grad for t in tensors + outs):
-        raise RuntimeError(
-            f"{record.called}(): functions with out=... arguments don't support automatic differentiation, but one of "
-            "the arguments requires grad."
-        )
-    enabled, mode.enabled = mode.enabled, False
-    try:
-        result = function(*args, **kwargs)
-    finally:
-        mode.enabled = enabled
-    results = list(result) if isinstance(result, tuple) else [result]
-    if len(results) != len(outs):
-        raise TypeError(f"{record.called}(): out must hold {len(results)} Tensors, got {len(outs)}")
-    for target, value in zip(outs, results):
-        have, want = value.dtype, target.dtype
-        if not dtypes.can_cast(have, want):
-            raise RuntimeError(
-                f"result type {dtypes.scalar_name(have)} can't be cast to the desired output type "
-                f"{dtypes.scalar_name(want)}"
-            )
-        if target._array.shape == value._array.shape:
-            check_writable(target)
-    for target, value in zip(outs, results):  # nothing is refused from here on
-        if target._array.shape != value._array.shape:
-            registered.resize_out(target, value._array.shape)
-        target._array[...] = value._array
-        target._vc[0] += 1
-    return out
-
-
-def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """`out=` of a function that is no op: its result, without history, stored into `out`."""
-    return write_out(SimpleNamespace(called=name), function, out, *args, **kwargs)
 
 
 SHARED: dict[str, Any] = dict(

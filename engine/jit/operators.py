@@ -160,7 +160,7 @@ def find(namespace: str, name: str) -> Callable[..., Any] | None:
 def find_into(name: str) -> Callable[..., Any] | None:
     """The function that stands for the form of `aten::name` which stores its result into the argument `out`."""
     import engine
-    from engine.dispatch.runtime import store
+    from engine.dispatch.out import store
 
     from .schemas import find as forms
 

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import engine
+from engine.dispatch.out import store
 from engine.tensor import Tensor
 
 
@@ -98,18 +99,24 @@ def rrelu(
     return (engine.rrelu_ if inplace else engine.rrelu)(input, lower, upper, training)
 
 
-def logsigmoid(input: Tensor) -> Tensor:
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(sigmoid(input)).  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "logsigmoid", _op("logsigmoid"), input)
     return _op("logsigmoid")(input)
 
 
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """input * Phi(input), or by tanh with approximate="tanh" (arXiv:1606.08415).  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "gelu", _op("gelu"), input, approximate=approximate)
     return _op("gelu")(input, approximate=approximate)
 
 
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """input where |input| > lambd, else 0.  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "hardshrink", engine.hardshrink, input, lambd)
     return engine.hardshrink(input, lambd)
 
 
@@ -123,13 +130,17 @@ def softsign(input: Tensor) -> Tensor:
     return input / (input.abs() + 1)
 
 
-def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20, *, out: Tensor | None = None) -> Tensor:
     """log(1 + exp(beta input)) / beta, input itself above the threshold.  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "softplus", _op("softplus"), input, beta, threshold)
     return _op("softplus")(input, beta, threshold)
 
 
-def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """input moved towards 0 by lambd.  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "softshrink", _op("softshrink"), input, lambd)
     return _op("softshrink")(input, lambd)
 
 

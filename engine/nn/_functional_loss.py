@@ -13,6 +13,7 @@ from engine.dispatch import autocast
 from engine.dispatch.arguments import checked
 from engine.nn import _reduction as _Reduction
 from engine.ops.nn import loss as L
+from engine.ops.nn import margin_loss as M
 from engine.ops.nn.cross_entropy import cross_entropy_loss, nll_loss_nd
 from engine.ops.nn.loss import reduced, warn_sizes
 from engine.tensor import Tensor
@@ -51,6 +52,20 @@ def linear_cross_entropy(
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
     if linear_weight.dim() < 2:
         raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
+    features, wanted = input.shape[-1], linear_weight.shape[-1]
+    if features != wanted:
+        raise RuntimeError(
+            f"expected equal input and linear_weight last dimensions (in_features), got {features} and {wanted}, "
+            "respectively"
+        )
+    if linear_weight.dim() > 2 and input.dim() == 1:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, "
+            f"(N, {features}), got unbatched input with shape {tuple(input.shape)}"
+        )
+    shape = tuple(linear_weight.shape[:-1])
+    if linear_bias is not None and tuple(linear_bias.shape) != shape:
+        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
     logits = engine.ops.linalg.products.linear(
         input, linear_weight.reshape(-1, linear_weight.shape[-1]),
         None if linear_bias is None else linear_bias.reshape(-1),
@@ -221,7 +236,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
             f"{input1.size()}, input2: {input2.size()}, target: {target.size()} "
         )
-    return L.margin_ranking_loss(input1, input2, target, margin, how)
+    return M.margin_ranking_loss(input1, input2, target, margin, how)
 
 
 def hinge_embedding_loss(
@@ -229,7 +244,7 @@ def hinge_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """input where target is 1, max(0, margin - input) where it is -1.  input (*), target (*) -> ()."""
-    return L.hinge_embedding_loss(input, target, margin, _how(size_average, reduce, reduction))
+    return M.hinge_embedding_loss(input, target, margin, _how(size_average, reduce, reduction))
 
 
 def multilabel_margin_loss(
@@ -240,7 +255,7 @@ def multilabel_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Hinge between every target class and every other one.  input (N, C), target (N, C) padded by -1 -> ()."""
-    return L.multilabel_margin_loss(input, target, _how(size_average, reduce, reduction))
+    return M.multilabel_margin_loss(input, target, _how(size_average, reduce, reduction))
 
 
 @checked
@@ -285,7 +300,7 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """1 - cos where target is 1, max(0, cos - margin) where it is -1.  (N, D), (N, D), (N) -> ()."""
-    return L.cosine_embedding_loss(input1, input2, target, margin, _how(size_average, reduce, reduction))
+    return M.cosine_embedding_loss(input1, input2, target, margin, _how(size_average, reduce, reduction))
 
 
 def multi_margin_loss(
@@ -298,7 +313,7 @@ def multi_margin_loss(
         raise ValueError("only p == 1 and p == 2 supported")
     if weight is not None and weight.dim() != 1:
         raise ValueError("weight must be one-dimensional")
-    return L.multi_margin_loss(input, target, p, margin, weight, how)
+    return M.multi_margin_loss(input, target, p, margin, weight, how)
 
 
 def triplet_margin_loss(
@@ -309,7 +324,7 @@ def triplet_margin_loss(
     how = _how(size_average, reduce, reduction)
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
-    return L.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, how)
+    return M.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, how)
 
 
 def triplet_margin_with_distance_loss(

@@ -8,15 +8,15 @@ from typing import Any
 import engine
 from engine.autograd.graph import name_node
 from engine.dispatch.arguments import argument_error
+from engine.ops.nn import adaptive_pooling as A
 from engine.ops.nn import pooling as P
-from engine.ops.nn.pooling import (  # noqa: F401
+from engine.ops.nn.adaptive_pooling import (  # noqa: F401
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
+    adaptive_maxima,
 )
+from engine.ops.nn.pooling import avg_pool1d, avg_pool2d, avg_pool3d
 from engine.tensor import Tensor
 
 
@@ -49,13 +49,13 @@ max_pool3d, max_pool3d_with_indices = _max_pool(3)
 
 def _adaptive_max(n: int) -> tuple[Any, Any]:
     def with_indices(input: Tensor, output_size: Any, return_indices: bool = False) -> tuple[Tensor, Tensor]:
-        return getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
+        return getattr(A, f"adaptive_max_pool{n}d")(input, output_size)
 
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         return (
-            getattr(P, f"adaptive_max_pool{n}d")(input, output_size)
+            getattr(A, f"adaptive_max_pool{n}d")(input, output_size)
             if return_indices
-            else P.adaptive_maxima(n, input, output_size)
+            else adaptive_maxima(n, input, output_size)
         )
 
     adaptive_max_pool.__name__ = adaptive_max_pool.__qualname__ = f"adaptive_max_pool{n}d"

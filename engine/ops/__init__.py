@@ -22,6 +22,7 @@ from engine.ops import (  # noqa: F401
     pointwise,
     queries,
     random,
+    ranges,
     reduction,
     registered,
     shape,

@@ -162,6 +162,8 @@ def kept(xp: Any, generator: Generator, shape: Any, p: float, dtype: Any) -> Any
         own = kernels["cpu"] = _generated()
     if own is not None and (made := own["kept"](xp, generator, shape, p, dtype)) is not NotImplemented:
         return made
+    if not shape:  # numpy's products of arrays without dims are no arrays
+        return kept(xp, generator, (1,), p, dtype).reshape(())
     count = numel(shape)
     work = dtype if dtype in (_F32, _F64) else _F32
     most = np.uint32(round(p * 2.0**32) - 1) if p * 2.0**32 >= 0.5 else None

@@ -14,6 +14,7 @@ from engine._checks import broadcast_shapes, wrap_dim
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.out import store
 from engine.layouts import copy_preserved
 from engine.ops.copying import number_for
 from engine.ops.gathering import (
@@ -496,30 +497,26 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
 
     input (*), indices (*i) -> (*).
     """
-    if indices.dtype.name != "int64" and indices.dtype.name != "int32":
+    if out is not None:
+        return store(out, "take_along_dim", take_along_dim, input, indices, dim)
+    if indices._array.dtype.name != "int64":
         raise RuntimeError(
             f"torch.take_along_dim(): dtype of indices should be Long but got {dtypes.scalar_name(indices.dtype)}"
         )
     if dim is None:
-        result = gather(input.reshape(-1), 0, indices.reshape(-1))
-    else:
-        if input.dim() != indices.dim():
-            raise RuntimeError(
-                "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
-                f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
-            )
-        dim = wrap_dim(dim, input.dim())
-        mine, yours = list(input._array.shape), list(indices._array.shape)
-        keep = (mine[dim], yours[dim])
-        mine[dim] = yours[dim] = 1
-        common = list(broadcast_shapes(mine, yours))
-        mine[dim], yours[dim] = keep
-        result = gather(
-            input.expand([*common[:dim], keep[0], *common[dim + 1 :]]), dim,
-            indices.expand([*common[:dim], keep[1], *common[dim + 1 :]]),
-        )  # fmt: skip
-    if out is not None:
-        out._array[...] = result._array
-        out._vc[0] += 1
-        return out
-    return result
+        return gather(input.reshape(-1), 0, indices.reshape(-1))
+    if input.dim() != indices.dim():
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+            f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
+        )
+    dim = wrap_dim(dim, input.dim())
+    mine, yours = list(input._array.shape), list(indices._array.shape)
+    keep = (mine[dim], yours[dim])
+    mine[dim] = yours[dim] = 1
+    common = list(broadcast_shapes(mine, yours))
+    mine[dim], yours[dim] = keep
+    return gather(
+        input.expand([*common[:dim], keep[0], *common[dim + 1 :]]), dim,
+        indices.expand([*common[:dim], keep[1], *common[dim + 1 :]]) % keep[0],
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What views show, in memory of its own (`*_copy`, `unsafe_split`), and `as_strided_scatter`.
+"""What views show, in memory of its own (`*_copy`), `unsafe_split` and `as_strided_scatter`.
 
 Graphs without aliases are written with these; their gradients are those of the views.
 """
@@ -11,7 +11,7 @@ from engine import dtypes
 from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.layouts import contiguous_format
 from engine.ops.joining import (
     check_lengths,
@@ -43,7 +43,8 @@ from engine.tensor import Tensor
 def _copied(name: str, out: Any, shown: Any) -> Any:
     """`shown`, a view or a tuple of views, copied; torch's names for the nodes end in _copy."""
     if out is not None:
-        return store(out, name, _copied, name, None, shown)
+        stored = store(out, name, _copied, name, None, shown)
+        return None if isinstance(shown, tuple) else stored  # torch gives nothing for several
     if isinstance(shown, tuple):
         return tuple(_copied(name, None, x) for x in shown)
     result = shown.clone(memory_format=contiguous_format)
@@ -209,7 +210,7 @@ def view_as_real_copy(input: Tensor, *, out: Any = None):
 # --- pieces that may be written to
 
 
-@op(returns="many", form="unsafe_split", method=False, node="UnsafeSplitBackward0")
+@op(returns="many", form="unsafe_split", method=False, node="UnsafeSplitBackward0", shares=True)
 @derivative(
     input=lambda grads, input_shape, split_size, dim: split_backward(
         grads, input_shape, split_lengths(input_shape, split_size, dim), dim
@@ -217,24 +218,24 @@ def view_as_real_copy(input: Tensor, *, out: Any = None):
 )
 @samples(lambda t: [(t(5, 2), 2), (t(2, 4), 3, 1)])
 def unsafe_split_every(xp, input, split_size, dim=0):
-    """Copies of the pieces of `split`.  input (*, n, *) -> (*, split_size, *) ..."""
+    """The pieces of `split`, not as views.  input (*, n, *) -> (*, split_size, *) ..."""
     dim = wrap_dim(dim, input.ndim)
-    return [x.copy() for x in pieces(input, split_lengths(input.shape, split_size, dim), dim)]
+    return pieces(input, split_lengths(input.shape, split_size, dim), dim)
 
 
-@op(returns="many")
+@op(returns="many", shares=True)
 @derivative(input=lambda grads, input_shape, split_sizes, dim: split_backward(grads, input_shape, split_sizes, dim))
 @samples(lambda t: [(t(4, 2), (1, 3)), (t(2, 3), (0, 3), -1)])
 def unsafe_split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 0):
     """As `split_with_sizes`, see `unsafe_split`.  input (*, n, *) -> (*, size, *) ..."""
     dim = wrap_dim(dim, input.ndim)
     check_lengths(input.shape[dim], split_sizes, dim)
-    return [x.copy() for x in pieces(input, split_sizes, dim)]
+    return pieces(input, split_sizes, dim)
 
 
 @composite(method=False)
 def unsafe_split(tensor: Tensor, split_size_or_sections, dim: int = 0) -> tuple[Tensor, ...]:
-    """As `split`, but each piece may be written to in place: they are copies, where torch's share the memory.
+    """As `split`, but each piece may be written to in place: they share the memory, which no graph is told of.
 
     tensor (*, n, *) -> (*, size, *) ...
     """

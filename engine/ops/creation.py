@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import math
-import operator
-import warnings
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,12 +10,15 @@ import numpy as np
 
 from engine import backends, dtypes, layouts
 from engine._checks import size_of
+from engine.autograd.graph import registered
+from engine.autograd.inplace import check_writable
 from engine.device import CPU, device
 from engine.dispatch import composite
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.dispatch.promotion import is_number
 from engine.dtypes import INEXACT
-from engine.ops.copying import converted, number_for
+from engine.grad_mode import mode
+from engine.ops.copying import number_for
 from engine.tensor import Tensor, wrap
 
 _CPU_NP = (np, CPU)
@@ -89,22 +89,49 @@ def numpy_dtype(dtype: Any, default: Any = None) -> Any:
     return dtypes.to_numpy(found)
 
 
-def finish(array: Any, requires_grad: builtins.bool, out: Any = None) -> Tensor:
-    """`array` as a tensor; written into `out` if there is one."""
+def finish(array: Any, requires_grad: builtins.bool, out: Any = None, name: str = "") -> Tensor:
+    """`array` as a tensor; written into `out` if there is one.  `name`: of the function, for its errors."""
     if out is not None:
-        from engine.autograd.graph import registered
-
-        if out._array.shape != array.shape:
-            registered.resize_out(out, array.shape)
-        out._array[...] = array
-        out._vc[0] += 1
-        return out
+        return _finish_out(array, out, name)
     result = wrap(array)
     if requires_grad:
         if array.dtype not in INEXACT:
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         result._requires_grad = True
     return result
+
+
+def _finish_out(array: Any, out: Tensor, name: str) -> Tensor:
+    """`array` written into `out`: a range (*n) into any shape of so many elements, row by row, as torch does."""
+    if not isinstance(out, Tensor):
+        raise argument_error(name, None, "out", "Tensor", out)
+    if mode.enabled and out.requires_grad:
+        raise RuntimeError(
+            f"aten::{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad."
+        )
+    if name in _RANGES and out._array.size == array.size:
+        array = array.reshape(out._array.shape)
+    if out._array.shape != array.shape:
+        registered.resize_out(out, array.shape)
+    check_writable(out)
+    out._array[...] = array
+    out._vc[0] += 1
+    return out
+
+
+_RANGES = frozenset(["arange", "range", "linspace", "logspace"])  # what looks only at how many elements `out` has
+
+
+def out_dtype(out: Any, dtype: Any, default: Any) -> Any:
+    """The numpy dtype of what a factory makes: `dtype`, which `out` has too; else that of `out`, else `default()`."""
+    if out is None or dtype is None:
+        return default() if out is None else out._array.dtype
+    target = numpy_dtype(dtype)
+    if out._array.dtype != target:
+        names = [dtypes.scalar_name(dtypes.from_numpy(d)) for d in (target, out._array.dtype)]
+        raise RuntimeError(f"dtype {names[0]} does not match dtype of out parameter ({names[1]})")
+    return target
 
 
 def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
@@ -140,7 +167,7 @@ def _sized(
     if dtype is None:
         target = dtypes.to_numpy(dtypes._default[0]) if out is None else out._array.dtype
     else:
-        target = numpy_dtype(dtype)
+        target = numpy_dtype(dtype) if out is None else out_dtype(out, dtype, None)
     if where is None and _default_device[0] is None:
         if memory_format is None and layout is None:
             try:
@@ -212,7 +239,7 @@ def full(
     if dtype is None:
         target = out._array.dtype if out is not None else dtypes.to_numpy(dtypes.of_number(fill_value))
     else:
-        target = numpy_dtype(dtype)
+        target = numpy_dtype(dtype) if out is None else out_dtype(out, dtype, None)
     xp, where = place_of(device)
     with inside(xp, where):
         array = xp.full(shape, number_for(fill_value, target), target)
@@ -403,177 +430,7 @@ Tensor.new_full,  Tensor.new_empty_strided, Tensor.new = (
 )  # fmt: skip
 
 
-# --- ranges
-
-
-def _range_dtype(values: tuple, dtype: Any) -> Any:
-    if dtype is not None:
-        return numpy_dtype(dtype)
-    if any(isinstance(v, builtins.float) or (isinstance(v, Tensor) and v.dtype.is_floating_point) for v in values):
-        return dtypes.to_numpy(dtypes.get_default_dtype())
-    return dtypes.to_numpy(dtypes.int64)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor | np.generic) else value
-
-
-@composite(method=False)
-def arange(
-    *args, start: complex = 0, end: complex | None = None, step: complex = 1, out=None, dtype=None,
-    layout=None, device=None, pin_memory=False,
-    requires_grad=False,
-):  # fmt: skip
-    """start, start + step, ... below end.  arange(end), arange(start, end, step) -> (ceil((end - start) / step))."""
-    if args:
-        if len(args) == 1 and end is None:
-            end = args[0]
-        elif len(args) == 1:
-            start = args[0]
-        elif len(args) == 2:
-            start, end = args
-        elif len(args) == 3:
-            start, end, step = args
-        else:
-            raise TypeError(f"arange() takes at most 3 positional arguments, got {len(args)}")
-    if not all(isinstance(x, Tensor) or is_number(x) for x in (start, end, step)):
-        if len(args) == 1:
-            raise argument_error("arange", 1, "end", "Number", end)
-        kinds = ", ".join(type(x).__name__ for x in (args or (start, end, step)))
-        raise TypeError(
-            f"arange() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
-            " * (Number end)\n * (Number start, Number end, Number step = 1)\n"
-        )
-    target = out._array.dtype if out is not None and dtype is None else _range_dtype((start, end, step), dtype)
-    start, end, step = _plain(start), _plain(end), _plain(step)
-    _check_range(start, end, step)
-    if target.kind in "iu":
-        start, end, step = builtins.int(start), builtins.int(end), builtins.int(step)
-    xp, where = place_of(device)
-    with inside(xp, where):
-        if isinstance(start, builtins.int) and isinstance(end, builtins.int) and isinstance(step, builtins.int):
-            if target.kind in "iu":
-                array = xp.arange(start, end, step, dtype=target)
-            else:
-                array = xp.arange(start, end, step).astype(target)
-        else:
-            count = builtins.max(math.ceil((end - start) / step), 0)
-            array = _steps(xp, start, step, count, target)
-    return finish(array, requires_grad, out)
-
-
-def _check_range(start: Any, end: Any, step: Any) -> None:
-    if step == 0:
-        raise RuntimeError("step must be nonzero")
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise RuntimeError(f"unsupported range: {start:g} -> {end:g}")
-    if (step > 0 and start > end) or (step < 0 and start < end):
-        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-
-
-def _steps(xp: Any, start: Any, step: Any, count: builtins.int, target: Any) -> Any:
-    if target.kind in "iu":
-        return xp.arange(count, dtype=target) * target.type(step) + target.type(start)
-    return (xp.arange(count, dtype=np.float64) * step + start).astype(target)
-
-
-@composite(method=False)
-def range(
-    start: complex = 0,
-    end: complex | None = None,
-    step: complex = 1,
-    *,
-    out=None,
-    dtype=None,
-    layout=None,
-    device=None,
-    requires_grad=False,
-):
-    """As `arange`, with the end included; deprecated.  -> (floor((end - start) / step) + 1)."""
-    if end is None:
-        start, end = 0, start
-    warnings.warn(
-        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
-        "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
-        stacklevel=2,
-    )
-    start, end, step = _plain(start), _plain(end), _plain(step)
-    _check_range(start, end, step)
-    xp, where = place_of(device)
-    with inside(xp, where):
-        return finish(
-            _steps(xp, start, step, math.floor((end - start) / step) + 1, numpy_dtype(dtype)),
-            requires_grad,
-            out,
-        )
-
-
-def _line_dtype(values: tuple, dtype: Any) -> Any:
-    if dtype is not None:
-        return numpy_dtype(dtype)
-    if any(isinstance(v, builtins.complex) for v in values):
-        return dtypes.to_numpy(dtypes.default_complex())
-    return dtypes.to_numpy(dtypes.get_default_dtype())
-
-
-@composite(method=False)
-def linspace(
-    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, *, out=None,
-    dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
-):  # fmt: skip
-    """`steps` numbers from start to end, both included.  -> (steps)."""
-    start, end = _plain(start), _plain(end)
-    target = out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
-    xp, where = place_of(device)
-    with inside(xp, where):
-        return finish(_line(xp, start, end, steps, target), requires_grad, out)
-
-
-def _line(xp: Any, start: Any, end: Any, steps: Any, target: Any) -> Any:
-    if steps is None:
-        raise TypeError('linspace() missing 1 required positional arguments: "steps"')
-    steps = operator.index(steps)
-    if steps < 0:
-        raise RuntimeError("number of steps must be non-negative")
-    if steps == 0:
-        return xp.zeros(0, target)
-    if steps == 1:
-        return xp.full(1, number_for(start, target), target)
-    # As torch: a step in the working precision, the upper half counted back from the end, each element rounded once (it
-    # uses fused multiply-add); float32 products are exact in float64.
-    index = xp.arange(steps)
-    half = steps // 2
-    if target.kind in "iu":
-        step = (end - start) / (steps - 1)
-        low, high = index[:half] * step + start, end - (steps - 1 - index[half:]) * step
-    elif target.kind == "c" or target.itemsize == 8:
-        step = target.type((end - start) / (steps - 1))
-        low, high = index[:half] * step + start, end - (steps - 1 - index[half:]) * step
-    else:
-        step = float_(target.type((np.float32(end) - np.float32(start)) / np.float32(steps - 1)))
-        up, down = index[:half] * step, (steps - 1 - index[half:]) * step
-        if target.itemsize == 2:
-            up, down = up.astype(target), down.astype(target)
-        low, high = up + float_(target.type(start)), float_(target.type(end)) - down
-    return xp.concatenate([low, high]).astype(target)
-
-
-float_ = builtins.float
-
-
-@composite(method=False)
-def logspace(
-    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, base: float = 10.0, *,
-    out=None, dtype=None, layout=None, device=None, pin_memory=False,
-    requires_grad=False,
-):  # fmt: skip
-    """base ** linspace(start, end, steps).  -> (steps)."""
-    start, end = _plain(start), _plain(end)
-    target = out._array.dtype if out is not None and dtype is None else _line_dtype((start, end), dtype)
-    xp, where = place_of(device)
-    with inside(xp, where):
-        line = _line(xp, start, end, steps, np.dtype(np.float64) if target.kind != "c" else target)
-        return finish((base**line).astype(target), requires_grad, out)
+# --- matrices
 
 
 @composite(method=False)
@@ -593,7 +450,7 @@ def eye(
     for size, name in ((n, "n"), (m, "m")):
         if size < 0:
             raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
     xp, where = place_of(device)
     with inside(xp, where):
         return finish(xp.eye(n, m, dtype=target), requires_grad, out)
@@ -621,19 +478,3 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None, layout=None):
     """Row and column numbers of the upper triangle of a matrix, row by row.  -> (2, count)."""
     return _triangle_indices(row, col, dtype, device, lambda i, j: j - i >= offset)
-
-
-@composite(method=False)
-def vander(x: Tensor, N: int | None = None, increasing: bool = False):
-    """Powers of a vector as columns.  x (n) -> (n, N)."""
-    from engine.ops.shape import unsqueeze
-
-    if x.dim() != 1:
-        raise RuntimeError("x must be a one-dimensional tensor.")
-    count = x.numel() if N is None else N
-    if count < 0:
-        raise RuntimeError("N must be non-negative.")
-    powers = arange(count) if increasing else arange(count - 1, -1, -1) if count else arange(0)
-    if x.dtype.category < dtypes.FLOATING:
-        x = converted(x, dtypes.int64)
-    return unsqueeze(x, 1) ** powers.to(x.device)

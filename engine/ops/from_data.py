@@ -401,3 +401,13 @@ def _new_tensor(
 
 
 Tensor.new_tensor = _new_tensor
+
+
+def _array_wrap(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """The tensor of what a function of numpy made of this one, bool as uint8, as torch does."""
+    array = np.asarray(array)
+    dtypes.from_numpy(array.dtype)  # refuses what no tensor holds
+    return wrap(array.astype(np.uint8) if array.dtype == np.bool_ else array)
+
+
+Tensor.__array_wrap__ = _array_wrap  # type: ignore[attr-defined]

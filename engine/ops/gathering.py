@@ -16,6 +16,7 @@ import numpy as np
 from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.out import store
 from engine.ops.copying import number_for
 from engine.ops.shape import basic_index, place
 from engine.tensor import Tensor, wrap
@@ -46,7 +47,7 @@ _UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
 def check_index_dtype(index: Any, name: str, sentence: str = "{}(): Expected dtype int32/int64 for index") -> None:
-    if index.dtype.name not in ("int64", "int32"):
+    if index.dtype.name not in ("int64", "int32") and (index.size or name != "gather"):
         raise RuntimeError(sentence.format(name))
 
 
@@ -288,11 +289,14 @@ def scatter(
     *,
     value: complex | None = None,
     reduce: str | None = None,
+    out: Tensor | None = None,
 ):
     """`src` (a Tensor or a number) stored along `dim` where `index` says.  input (*), index (*i), src (*s) -> (*).
 
     reduce="add" or "multiply" combines with what is there.
     """
+    if out is not None:
+        return store(out, "scatter", scatter, input, dim, index, src, value=value, reduce=reduce)
     return _scatter(input, dim, index, src if value is None else value, reduce, False)
 
 
@@ -354,6 +358,8 @@ def combine_at(xp: Any, flat: Any, cells: Any, values: Any, reduce: str, include
             start = 0
         elif reduce == "prod":
             start = 1
+        elif kind == "b":
+            start = reduce == "amin"
         elif kind in "iu":
             info = np.iinfo(flat.dtype)
             start = info.min if reduce == "amax" else info.max

@@ -21,6 +21,6 @@ from engine.ops import (  # noqa: F401
     statistics,
     typed,
 )
-from engine.ops.linalg import contractions, eigen, factor, norms, old_names, products_add, systems  # noqa: F401
+from engine.ops.linalg import contractions, eigen, factor, ldl, norms, old_names, products_add, systems  # noqa: F401
 
 dispatch.all_imported()

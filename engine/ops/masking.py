@@ -15,7 +15,7 @@ from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.autograd.graph import name_node
 from engine.autograd.versions import own
 from engine.dispatch import composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.copying import number_for
 from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
 from engine.ops.shape import PREFIX, basic_index, select
@@ -244,9 +244,12 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
 
 @composite()
 def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-):
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1,
+    *, out: Tensor | None = None,
+):  # fmt: skip
     """A copy of `input` with `src` as a slice of `dim`.  input (*, n, *), src (*, m, *) -> (*, n, *)."""
+    if out is not None:
+        return store(out, "slice_scatter", slice_scatter, input, src, dim, start, end, step)
     result = input.clone()
     spot = basic_index(result, (*PREFIX[wrap_dim(dim, input._array.ndim)], slice(start, end, step), ...))
     if spot._array.shape != src._array.shape:

@@ -8,7 +8,7 @@ from typing import Any
 from engine import dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite
-from engine.ops.from_data import as_tensor
+from engine.ops.creation import full
 from engine.ops.joining import cat
 from engine.ops.linalg.eigen import linalg_svd
 from engine.ops.linalg.factor import linalg_qr
@@ -92,6 +92,9 @@ def gradient(
         dims = list(range(input.dim()))
     else:
         dims = [wrap_dim(d, input.dim()) for d in ([dim] if isinstance(dim, builtins.int) else dim)]
+        for d in dims:
+            if dims.count(d) > 1:
+                raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
     steps = _steps(spacing, dims, input, dim is not None)
     if builtins.any(input.shape[d] < edge_order + 1 for d in dims):
         raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
@@ -144,9 +147,9 @@ def pca_lowrank(A, q=None, center=True, niter=2) -> tuple[Tensor, Tensor, Tensor
 
 
 @composite(method=False)
-def scalar_tensor(s: complex, *, dtype=None, layout=None, device=None, pin_memory=False):
+def scalar_tensor(s: complex, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A number as a tensor of the default dtype, or `dtype`.  -> ()."""
-    return as_tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device)
+    return full((), s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
 @composite(method=False)

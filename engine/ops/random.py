@@ -19,6 +19,7 @@ from engine.autograd.graph import name_node
 from engine.device import CPU
 from engine.dispatch import composite, derivative, op
 from engine.dispatch.arguments import argument_error, sizes_of
+from engine.dispatch.out import store
 from engine.ops._draw import (
     below,
     fill_normal,
@@ -30,7 +31,7 @@ from engine.ops._draw import (
     uniform_array,
 )
 from engine.ops.copying import WriteBackward0, overwrite, writable, zeros_like_array
-from engine.ops.creation import finish, inside, like_array, numpy_dtype, place_of
+from engine.ops.creation import finish, inside, like_array, numpy_dtype, out_dtype, place_of
 from engine.tensor import Tensor, wrap
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -59,7 +60,7 @@ def _drawn(
     for n in shape:
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
     _check_inexact(name, target)
     xp, where = place_of(where)
     with inside(xp, where):
@@ -222,13 +223,12 @@ def bernoulli_tensor(xp, input, *, generator=None):
 @composite()
 def bernoulli(input: Tensor, p: float | None = None, *, generator=None, out=None):
     """0 or 1, 1 with probability input (or p everywhere).  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "bernoulli", bernoulli, input, p, generator=generator)
     if p is not None:
         result = wrap(like_array(input._array, None, None, None))
         return bernoulli_(result, p, generator=generator)
-    result = bernoulli_tensor(input, generator=generator)
-    if out is not None:
-        return out.copy_(result)
-    return result
+    return bernoulli_tensor(input, generator=generator)
 
 
 @op(
@@ -271,6 +271,8 @@ def normal(
     requires_grad=False,
 ):  # fmt: skip
     """Normal numbers: mean and std numbers (then `size` is needed) or tensors.  mean (*a), std (*b) -> (broadcast)."""
+    if out is not None and (isinstance(mean, Tensor) or isinstance(std, Tensor)):
+        return store(out, "normal", normal, mean, std, generator=generator)
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         like = mean if isinstance(mean, Tensor) else std
         xp = backends.xp_of(like._array)
@@ -284,12 +286,12 @@ def normal(
         if size is None:
             raise TypeError('normal() missing 1 required positional arguments: "size"')
         _check_std(std)
-        target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
+        target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
         xp, where = place_of(device)
         with inside(xp, where):
             drawn = normal_array(xp, generator_of(generator, None, where), size_of(size), target)
             return finish((drawn * std + mean).astype(target, copy=False), requires_grad, out)
-    return result if out is None else finish(result._array, False, out)
+    return result
 
 
 def _check_std(std: Any) -> None:
@@ -303,6 +305,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
 
     input (n) or (m, n) -> (num_samples) or (m, num_samples).
     """
+    if out is not None:
+        return store(out, "multinomial", multinomial, input, num_samples, replacement, generator=generator)
     weights = input._array
     if weights.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
@@ -338,7 +342,7 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
             times = xp.where(p > 0, clocks / xp.where(p > 0, p, 1), np.inf)
         chosen = xp.argsort(times, axis=1)[:, :num_samples]
     chosen = chosen.astype(np.int64).reshape((*weights.shape[:-1], num_samples))
-    return finish(chosen, False, out)
+    return wrap(chosen)
 
 
 # --- in place

@@ -13,6 +13,7 @@ from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.backends.cpu.scan import LARGE, running_sums
 from engine.dispatch import PUBLIC, composite, derivative, kernel, op, samples
+from engine.dispatch.out import store
 from engine.ops.extremes import add_along
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import not_implemented
@@ -178,13 +179,31 @@ def logcumsumexp_backward(xp, grad_output, input, output, dim):
     return (found[0] - found[1]).astype(output.dtype, copy=False)
 
 
+def _log_running(xp: Any, x: Any, axis: int) -> Any:
+    """log of the running sums of exp of complex numbers: pairs, then fours, ... each scaled by its larger real part."""
+    result, step = x.copy(), 1
+    while step < x.shape[axis]:
+        late = (slice(None),) * axis + (slice(step, None),)
+        early = (slice(None),) * axis + (slice(None, -step),)
+        a, b = result[late], result[early]
+        high, low = xp.where(a.real >= b.real, a, b), xp.where(a.real >= b.real, b, a)
+        merged = high + xp.log1p(xp.exp(low - high))
+        result = xp.concatenate([result[(slice(None),) * axis + (slice(None, step),)], merged.astype(x.dtype)], axis)
+        step *= 2
+    return result
+
+
+def _logcumsumexp_slope(grad: Tensor, input: Tensor, result: Tensor, dim: int) -> Tensor:
+    if not input._array.ndim:
+        return grad
+    if not input.is_complex():
+        return logcumsumexp_backward(grad, input, result, dim)
+    return (grad * (-result).exp().conj()).flip(dim).cumsum(dim).flip(dim) * input.exp().conj()
+
+
 @op()
-@derivative(
-    input=lambda grad, input, result, dim: (
-        logcumsumexp_backward(grad, input, result, dim) if input._array.ndim else grad
-    )
-)
-@samples(lambda t: [(t(3, 4), 1), (t(2, 3), 0), (t(), 0), (t(0, 2), 0)])
+@derivative(input=lambda grad, input, result, dim: _logcumsumexp_slope(grad, input, result, dim))
+@samples(lambda t: [(t(3, 4), 1), (t(2, 3), 0), (t(), 0), (t(0, 2), 0), (t.complex(2, 3), 1)])
 def logcumsumexp(xp, input, dim: int):
     """log of the running sums of exp along `dim`, without overflow.  input (*) -> (*)."""
     if input.dtype.kind in "iub":
@@ -192,6 +211,8 @@ def logcumsumexp(xp, input, dim: int):
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim or not input.size:
         return input.copy()
+    if input.dtype.kind == "c":
+        return _log_running(xp, input, axis)
     if wide(input):
         return xp.logaddexp.accumulate(input.astype("float32"), axis=axis).astype(input.dtype)
     return xp.logaddexp.accumulate(input, axis=axis)
@@ -202,18 +223,23 @@ def logcumsumexp(xp, input, dim: int):
 
 @composite()
 @samples(lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)])
-def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None):
-    """The n-th differences of neighbours along `dim`.  input (*) -> (*, shorter by n along dim)."""
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None,
+    *, out: Tensor | None = None,
+):  # fmt: skip
+    """The n-th differences of neighbours along `dim`; n = 0: a copy of `input`.  input (*) -> (*, shorter by n)."""
+    if out is not None:
+        return store(out, "diff", diff, input, n, dim, prepend, append)
     if not input._array.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
+    if not n:
+        return input.clone()
     dim = wrap_dim(dim, input._array.ndim)
     parts = [p for p in (prepend, input, append) if p is not None]
     if len(parts) > 1:
         input = PUBLIC["cat"](parts, dim)
-    if not n:
-        return input.clone()
     for _ in range(builtins.min(n, input._array.shape[dim])):
         size = input._array.shape[dim]
         late, early = input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1)

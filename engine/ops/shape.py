@@ -18,7 +18,8 @@ from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
-from engine.dispatch.runtime import MISSING, store
+from engine.dispatch.out import store
+from engine.dispatch.runtime import MISSING
 from engine.layouts import in_c_order, restride, view_strides
 from engine.storage import follow_both, following
 from engine.tensor import Size, Tensor, wrap
@@ -200,7 +201,7 @@ Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
 
 @op(
     node={
-        "not dim": "SqueezeBackward0",
+        "dim is None": "SqueezeBackward0",
         "len(dim) == 1": "SqueezeBackward1",
         "": "SqueezeBackward2",
     },
@@ -209,11 +210,12 @@ Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
     several=((1, 1), (2, 2), (2, 2)),
 )
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
-@samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),)])
-def squeeze(xp, input, dim):
-    """Without dims of size 1 (all of them, or those of `dim`).  input (*) -> (*)."""
+@samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),),
+                    (t(1, 3), ())])  # fmt: skip
+def squeeze(xp, input, dim=None):
+    """Without dims of size 1 (all of them, or those of `dim`: none for an empty one).  input (*) -> (*)."""
     shape = input.shape
-    if not dim:
+    if dim is None:
         return input.reshape([n for n in shape if n != 1])
     if len(dim) == 1:
         d = wrap_dim(dim[0], len(shape))
@@ -221,7 +223,7 @@ def squeeze(xp, input, dim):
     if not shape:
         wrap_dims(dim, 0)
         return input[...]
-    drop = [d for d in wrap_dims(dim, len(shape)) if shape[d] == 1]
+    drop = [d for d in wrap_dims(dim, len(shape)) if shape[d] == 1] if dim else None
     return input.squeeze(tuple(drop)) if drop else input[...]
 
 
@@ -551,6 +553,8 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int):
     array = input._array
     if not array.ndim:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start._array.ndim or start._array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
     dim = wrap_dim(dim, array.ndim)
     start, length = operator.index(start), operator.index(length)
     n = array.shape[dim]

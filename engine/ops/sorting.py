@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.extremes import at_index, put_along
 from engine.ops.pointwise.arithmetic import keep_where, refuse
 from engine.ops.reduction import nonempty
@@ -335,14 +336,14 @@ def nanmedian_dim(xp, input, dim: int, keepdim: bool = False):
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """The lower median of all elements, or (values, indices) along `dim`.  input (*) -> (* without dim)."""
-    return median_all(input) if dim is None else median_dim(input, dim, keepdim, out=out)
+    return median_all(input, out=out) if dim is None else median_dim(input, dim, keepdim, out=out)
 
 
 @overload(several=((1, 1), (2, 4)))
 @samples(lambda t: [(t.distinct(3, 4),), (t.distinct(3, 4), 1)])
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out=None) -> Any:
     """`median` of what is not nan.  input (*) -> (* without dim)."""
-    return nanmedian_all(input) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
+    return nanmedian_all(input, out=out) if dim is None else nanmedian_dim(input, dim, keepdim, out=out)
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",))
@@ -482,8 +483,9 @@ def search_sorted(xp, sorted_sequence, input, right: bool, sorter=None, out_int3
     if sorted_sequence.ndim == 1:
         found = xp.searchsorted(sorted_sequence, input, side=side)
     else:
-        rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
-        values = input.reshape(rows.shape[0], -1)
+        count = prod(sorted_sequence.shape[:-1])
+        rows = sorted_sequence.reshape(count, sorted_sequence.shape[-1])
+        values = input.reshape(count, input.shape[-1])
         found = xp.empty(values.shape, "int64")
         for i in range(rows.shape[0]):
             found[i] = xp.searchsorted(rows[i], values[i], side=side)
@@ -553,9 +555,12 @@ def _as_tensor(x: Any, like: Any) -> Tensor:
 @composite(method=False, several=((2, 5), (2, 5), (2, 5)), arrays=True)
 @samples(lambda t: [(t.integers(0, 9, 3, 4), t.integers(0, 9, 5))])
 def isin(
-    elements: Tensor | complex, test_elements: Tensor | complex, *, assume_unique: bool = False, invert: bool = False
-):
+    elements: Tensor | complex, test_elements: Tensor | complex, *, assume_unique: bool = False, invert: bool = False,
+    out: Tensor | None = None,
+):  # fmt: skip
     """Whether each element is among `test_elements`.  elements (*), test_elements (*b) -> (*) bool."""
+    if out is not None:
+        return store(out, "isin", isin, elements, test_elements, assume_unique=assume_unique, invert=invert)
     for x in (elements, test_elements):
         kind = dtypes.of_number(x) if not isinstance(x, Tensor) else x.dtype
         if kind is dtypes.bool or kind.is_complex:

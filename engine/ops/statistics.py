@@ -11,7 +11,7 @@ from engine._checks import wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.extremes import take_along
 from engine.ops.linalg.norms import linalg_vector_norm
 from engine.ops.pointwise.arithmetic import not_implemented, refuse
@@ -41,6 +41,8 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     if p is None or p == "fro":
         p = 2.0
     elif p == "nuc":
+        if out is not None:
+            return store(out, "norm", norm, input, p, dim, keepdim, dtype=dtype)
         return _nuclear(input if dtype is None else input.to(dtype), dim, keepdim)
     elif isinstance(p, str):
         raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
@@ -99,7 +101,8 @@ def renorm(input: Tensor, p: complex, dim: int, maxnorm: complex, *, out=None):
 @composite(public=False)
 def renorm_(input: Tensor, p: complex, dim: int, maxnorm: complex):
     """In place: see `renorm`."""
-    return name_node(input.mul_(_renorm_factor(input, p, dim, maxnorm)), "RenormBackward0")
+    factor = _renorm_factor(input.clone() if input.requires_grad else input, p, dim, maxnorm)
+    return name_node(input.mul_(factor), "RenormBackward0")
 
 
 # --- counts
@@ -300,6 +303,10 @@ def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpo
     if interpolation in ("linear", "midpoint"):
         share = wrap(xp.full_like(ranks, 0.5) if interpolation == "midpoint" else ranks - ranks.astype("int64"))
         share = share.to(values.dtype)
+        if interpolation == "linear" and isinstance(q, Tensor) and q.requires_grad:
+            counts = xp.maximum(n - nans - 1, 0) if skip else xp.where(nans > 0, 0, n - 1)
+            moved = q.reshape(-1)
+            share = share + (moved - moved.detach()) * wrap(counts.astype(kind))
         high = wrap(xp.ceil(ranks).astype("int64"))
         found = found.lerp(take_along(values, high, -1), share)
     found = found.movedim(-1, 0)  # (points, rows...)
@@ -326,6 +333,8 @@ def quantile(
 
     input (*), q () or (k) -> (k, * without dim).
     """
+    if out is not None:
+        return store(out, "quantile", quantile, input, q, dim, keepdim, interpolation=interpolation)
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
@@ -341,10 +350,32 @@ def nanquantile(
     out=None,
 ):
     """`quantile` of what is not nan.  input (*), q () or (k) -> (k, * without dim)."""
+    if out is not None:
+        return store(out, "nanquantile", nanquantile, input, q, dim, keepdim, interpolation=interpolation)
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
 # --- covariance
+
+
+def _check_weights(w: Tensor, name: str, count: int) -> None:
+    """RuntimeError unless `w` holds one number, not below 0, of a kind for each of `count` observations."""
+    kinds, kind = ("iu", "integral") if name == "fweights" else ("fV", "floating point")
+    if w._array.ndim > 1:
+        raise RuntimeError(
+            f"cov(): expected {name} to have one or fewer dimensions but got {name} with {w._array.ndim} dimensions"
+        )
+    if w._array.dtype.kind not in kinds:
+        raise RuntimeError(
+            f"cov(): expected {name} to have {kind} dtype but got {name} with {dtypes.scalar_name(w.dtype)} dtype"
+        )
+    if w._array.size != count:
+        raise RuntimeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the input but got "
+            f"{w._array.size} != {count}"
+        )
+    if w.device.type != "meta" and w._array.size and builtins.bool((w._array < 0).any()):
+        raise RuntimeError(f"cov(): {name} cannot be negative")
 
 
 @composite()
@@ -364,24 +395,27 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     if input._array.dtype.kind in "iu":
         input = input.to(dtypes.get_default_dtype())
     rows = input if input._array.ndim == 2 else input.reshape(1, -1)
-    weights = None
-    for w in (fweights, aweights):
-        if w is not None:
-            weights = w.to(rows.dtype) if weights is None else weights * w.to(rows.dtype)
     n = rows._array.shape[1]
+    weights = None
+    for w, name in ((fweights, "fweights"), (aweights, "aweights")):
+        if w is not None:
+            _check_weights(w, name, n)
+            weights = w if weights is None else weights * w
     if weights is None:
         total: Any = n
         center = rows.mean(1, True) if n else rows.sum(1, True)
     else:
         total = weights.sum()
+        if total.device.type != "meta" and not total:
+            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
         center = (rows * weights).sum(1, True) / total
     if aweights is None or not correction:
         factor = total - correction
     else:
-        factor = total - correction * (weights * aweights.to(rows.dtype)).sum() / total
+        factor = total - correction * (weights * aweights).sum() / total
     gap = rows - center
     weighted = gap if weights is None else gap * weights
-    found = PUBLIC["matmul"](weighted, gap.conj().transpose(0, 1))
+    found = PUBLIC["matmul"](weighted, gap.to(weighted.dtype).conj().transpose(0, 1))
     if isinstance(factor, Tensor) and factor.is_complex():
         factor = factor.real
     factor = factor.clamp(min=0) if isinstance(factor, Tensor) else builtins.max(factor, 0)

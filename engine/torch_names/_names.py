@@ -11,7 +11,9 @@ FOREACH = [
     for name in f"{FOREACH_UNARY} {FOREACH_BINARY} {FOREACH_TERNARY}".split()
     for mark in ("", "_")
 ]
-FOREACH += ["_foreach_copy_", "_foreach_max", "_foreach_norm", "_foreach_zero_"]
+FOREACH += """
+_foreach_clone _foreach_copy_ _foreach_max _foreach_mm _foreach_norm _foreach_powsum _foreach_zero_
+""".split()
 TOP_LEVEL = """
 AcceleratorError Event OutOfMemoryError Stream _assert _assert_async _check _check_index
 _check_is_size _check_not_implemented _check_tensor_all _check_tensor_all_with _check_type _check_value _check_with

@@ -134,7 +134,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "_prims": (_COMPILER, ""),
     "_C._distributed_c10d": (_ONE, "Reducer ReduceOp ProcessGroup Store"),
     "_C._distributed_rpc": (_ONE, "TensorPipeAgent WorkerInfo"),
-    "masked": ("there are no tensors with a mask", "MaskedTensor as_masked_tensor is_masked_tensor masked_tensor"),
     "numa": ("processes are not bound to nodes of memory", ""),
     "numa.binding": (
         "processes are not bound to nodes of memory",

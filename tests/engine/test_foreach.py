@@ -21,7 +21,7 @@ def both(name: str, *more) -> list[engine.Tensor]:
     start = tensors()
     made = getattr(engine, f"_foreach_{name}")(start, *more)
     assert same(start, tensors())
-    assert getattr(engine, f"_foreach_{name}_")(start, *more) is None
+    assert getattr(engine, f"_foreach_{name}_")(start, *more) is start
     assert same(start, made)
     return made
 
@@ -35,9 +35,10 @@ def test_unary(name):
 def test_binary(name):
     function, others = getattr(engine, name), tensors(1.0)
     assert same(both(name, others), [function(t, o) for t, o in zip(tensors(), others)])
-    if name not in ("maximum", "minimum"):
-        assert same(both(name, 2.0), [function(t, 2.0) for t in tensors()])
-        assert same(both(name, [2.0, 3.0]), [function(t, o) for t, o in zip(tensors(), (2.0, 3.0))])
+    if name in ("maximum", "minimum"):
+        function = lambda t, number: getattr(engine, name)(t, engine.tensor(number))
+    assert same(both(name, 2.0), [function(t, 2.0) for t in tensors()])
+    assert same(both(name, [2.0, 3.0]), [function(t, o) for t, o in zip(tensors(), (2.0, 3.0))])
 
 
 @pytest.mark.parametrize("name", FOREACH_TERNARY.split())
@@ -65,6 +66,23 @@ def test_the_others():
     assert same(engine._foreach_pow(2.0, tensors()), [engine.pow(2.0, t) for t in tensors()])
     with pytest.raises(RuntimeError, match="must have the same number of tensors, got 2 and 1"):
         engine._foreach_add(tensors(), [1.0])
+
+
+def test_factors_may_be_complex_and_stand_in_a_tensor() -> None:
+    ones = [engine.ones(2, dtype=engine.complex64)]
+    assert engine._foreach_addcmul(ones, ones, ones, value=2j)[0].tolist() == [1 + 2j, 1 + 2j]
+    a = [engine.ones(1), engine.ones(1)]
+    assert [t.item() for t in engine._foreach_addcmul(a, a, a, engine.tensor([1.0, 2.0]))] == [2.0, 3.0]
+
+
+def test_clone_mm_powsum_and_no_tensors() -> None:
+    a = tensors()
+    made = engine._foreach_clone(a)
+    assert type(made) is tuple and same(made, a) and made[0] is not a[0]
+    assert engine._foreach_mm([engine.ones(2, 3)], [engine.ones(3, 1)])[0].tolist() == [[3.0], [3.0]]
+    assert [t.item() for t in engine._foreach_powsum([engine.tensor([1.0, -2.0])], 3)] == [9.0]
+    with pytest.raises(RuntimeError, match="Tensor list must have at least one tensor"):
+        engine._foreach_abs([])
 
 
 def test_all_are_names_of_the_top_level():

@@ -1,8 +1,11 @@
 """DataParallel (one process, several GPUs) and DistributedDataParallel (one process a device)."""
 
+from engine._packages import functions_first as _functions_first
 from engine.nn.parallel.data_parallel import DataParallel, data_parallel
 from engine.nn.parallel.distributed import DistributedDataParallel
 
 DistributedDataParallelCPU = DistributedDataParallel
+
+_functions_first(__name__)
 
 __all__ = ["DataParallel", "DistributedDataParallel", "data_parallel"]

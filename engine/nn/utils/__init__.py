@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from engine._packages import functions_first as _functions_first
 from engine.nn.utils import parametrizations, parametrize, rnn, stateless
 from engine.nn.utils.clip_grad import _clip_grads_with_norm_ as clip_grads_with_norm_
 from engine.nn.utils.clip_grad import _get_total_norm as get_total_norm
@@ -20,6 +21,8 @@ from engine.nn.utils.memory_format import (
 )
 from engine.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from engine.nn.utils.weight_norm import remove_weight_norm, weight_norm
+
+_functions_first(__name__)
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",

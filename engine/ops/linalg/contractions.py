@@ -14,7 +14,7 @@ from engine.autograd import versions
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, check_elements
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg import systems
 from engine.ops.linalg.products import bmm, cpp_name, matmul, mm, scalar_name
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj

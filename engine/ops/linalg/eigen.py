@@ -9,7 +9,7 @@ from typing import Any
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.linalg.systems import LinAlgError, check_floating, check_matrix, check_square, failed
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
@@ -204,7 +204,8 @@ def _eigh_slope(gL: Tensor | None, gV: Tensor | None, L: Tensor, V: Tensor) -> T
     inner = _off_diagonal(inner / _gaps(L))
     if gL is not None:
         inner = inner + gL.diag_embed()
-    return matmul(matmul(V, inner), Vh)
+    found = matmul(matmul(V, inner), Vh)
+    return (found + mH(found)) * 0.5  # A is Hermitian whatever its other triangle holds: so is its gradient
 
 
 def _symmetric(t: Any, *shape: int) -> Any:
@@ -440,6 +441,8 @@ def matrix_rank(input, tol=None, symmetric=False, *, out=None):
 
     input (*, m, n) -> (*) int64.
     """
+    if out is not None:
+        return store(out, "matrix_rank", matrix_rank, input, tol, symmetric)
     return linalg_matrix_rank(input, tol, symmetric)
 
 

@@ -10,7 +10,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.linalg.systems import (
     LinAlgError,
@@ -362,8 +362,10 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
 
 
 @composite(names=())
-def orgqr(input: Tensor, input2: Tensor):
+def orgqr(input: Tensor, input2: Tensor, *, out: Tensor | None = None):
     """Q of `geqrf`'s result.  input (*, m, n), input2 (*, k) -> (*, m, n)."""
+    if out is not None:
+        return store(out, "orgqr", orgqr, input, input2)
     return linalg_householder_product(input, input2)
 
 
@@ -375,11 +377,15 @@ def orgqr(input: Tensor, input2: Tensor):
         (t(3, 2), t(2), t(3, 4), True, True),
     ]
 )
-def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False):
+def ormqr(
+    input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False, *, out: Tensor | None = None
+):
     """Q @ other (other @ Q with left=False; Q^H with transpose) for Q (m, m) of `geqrf`'s result.
 
     input (*, m, k), tau (*, k), other (*, m, n) -> (*, m, n).  RuntimeError for shapes that do not fit.
     """
+    if out is not None:
+        return store(out, "ormqr", ormqr, input, tau, other, left, transpose)
     a, b, c = input._array, tau._array, other._array
     if a.ndim < 2:
         raise RuntimeError("torch.ormqr: input must have at least 2 dimensions.")

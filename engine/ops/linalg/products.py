@@ -17,7 +17,8 @@ from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node, shown
 from engine.autograd.versions import guard, own
 from engine.dispatch import array_derivative, composite, derivative, op, overload, providers, samples
-from engine.dispatch.runtime import store, summed_to
+from engine.dispatch.out import store
+from engine.dispatch.runtime import summed_to
 from engine.grad_mode import mode
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.tensor import Tensor

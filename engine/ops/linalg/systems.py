@@ -15,7 +15,7 @@ from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard, own
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.grad_mode import mode
 from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
@@ -314,8 +314,10 @@ def linalg_slogdet(xp, A):
 
 
 @composite()
-def slogdet(input: Tensor) -> Any:
+def slogdet(input: Tensor, *, out=None) -> Any:
     """Sign and logarithm of the absolute value of the determinant.  input (*, n, n) -> (*), (*)."""
+    if out is not None:
+        return store(out, "slogdet", slogdet, input)
     return _Slogdet(*linalg_slogdet(input))
 
 
@@ -615,8 +617,10 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 
 
 @composite()
-def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor):
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None):
     """X of A X = input from the factors of A.  input (*, n, k), LU_data (*, n, n), LU_pivots (*, n) -> (*, n, k)."""
+    if out is not None:
+        return store(out, "lu_solve", lu_solve, input, LU_data, LU_pivots)
     return linalg_lu_solve(LU_data, LU_pivots, input)
 
 

@@ -5,6 +5,7 @@ Files with a leading underscore hold the arithmetic over arrays that the ops of 
 
 from engine.ops.nn import (  # noqa: F401
     activation,
+    adaptive_pooling,
     attention,
     conv,
     cross_entropy,
@@ -16,6 +17,7 @@ from engine.ops.nn import (  # noqa: F401
     gated,
     local_response,
     loss,
+    margin_loss,
     norm,
     norm_groups,
     padding,

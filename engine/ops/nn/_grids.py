@@ -22,7 +22,7 @@ def _table(xp: Any, x: Any) -> Any:
     rows = xp.empty((count, total + 1, channels), x.dtype)
     rows[:, total] = 0
     rows[:, :total] = x.reshape(count, channels, total).swapaxes(1, 2)
-    return rows.reshape(-1, channels)
+    return rows.reshape(count * (total + 1), channels)
 
 
 def _of_all(xp: Any, indices: Any, total: int) -> Any:
@@ -38,7 +38,7 @@ def _flat(a: Any) -> Any:
 
 def _rows(xp: Any, g: Any) -> Any:
     """(N, C, P) -> (N P, C)."""
-    return xp.ascontiguousarray(g.swapaxes(1, 2)).reshape(-1, g.shape[1])
+    return xp.ascontiguousarray(g.swapaxes(1, 2)).reshape(g.shape[0] * g.shape[2], g.shape[1])
 
 
 def _parts(count: int, channels: int) -> Any:
@@ -86,6 +86,10 @@ def products(xp: Any, g: Any, x: Any, indices: Any) -> Any:
     result = xp.empty(at.shape, x.dtype)
     for part in _parts(at.shape[1], x.shape[1]):
         for k in range(at.shape[0]):
-            result[k, part] = xp.einsum("pc,pc->p", xp.take(rows, at[k, part], axis=0), given[part])
+            taken = xp.take(rows, at[k, part], axis=0)
+            if taken.dtype.itemsize == 2:  # numpy's einsum knows no bfloat16; sums of 16 bits are added in float32
+                result[k, part] = (taken.astype("float32") * given[part].astype("float32")).sum(1)
+            else:
+                result[k, part] = xp.einsum("pc,pc->p", taken, given[part])
     count, taps, points = indices.shape
     return xp.ascontiguousarray(result.reshape(taps, count, points).swapaxes(0, 1))

@@ -6,7 +6,7 @@ softmax(input) - onehot(target) in one pass, and a differentiable output of its 
 
 from __future__ import annotations
 
-from math import prod
+from math import nan, prod
 
 from engine import dtypes
 from engine.autograd.versions import own
@@ -66,8 +66,8 @@ def _at(xp, where, classes):
     """The places of the target classes (N, L) in the memory of (N, C, L)."""
     count, length = where.shape
     if length == 1:
-        return where[:, 0] + xp.arange(0, count * classes, classes)
-    rows = xp.arange(0, count * classes * length, classes * length).reshape(-1, 1)
+        return where[:, 0] + xp.arange(0, count * classes, classes or 1)
+    rows = (xp.arange(count) * (classes * length)).reshape(-1, 1)
     return where * length + rows + xp.arange(length)
 
 
@@ -218,7 +218,7 @@ def softmax_nll(xp, input, target, weight, ignore_index, reduction, smoothing=0.
         losses = xp.where(weights == 0, 0, losses * weights)
     if smoothing:
         smooth = smooth if valid is None else xp.where(valid, smooth, 0)
-        losses = losses * (1 - smoothing) + smooth * (smoothing / classes)
+        losses = losses * (1 - smoothing) + smooth * (smoothing / (classes or nan))
     total = _total(xp, weights, where, x.dtype)
     result = xp.asarray(_reduced(losses, total, target.shape, reduction), dtype=input.dtype)
     return result, total, p.reshape(input.shape).astype(input.dtype, copy=False)
@@ -304,7 +304,7 @@ def softmax_minus_target(
     at_target = factor = _weighted(xp, each, weights, valid)
     if smoothing:
         w = None if weight is None else weight.astype(p.dtype).reshape(-1, 1)
-        uniform = each * p.dtype.type(smoothing / classes)
+        uniform = each * p.dtype.type(smoothing / (classes or nan))
         if valid is not None:
             uniform = xp.where(valid, uniform, 0).astype(p.dtype)
         at_target = at_target * p.dtype.type(1 - smoothing)

@@ -309,7 +309,7 @@ def _batch_twin(grad, input, weight, eps):
     hat = centred * rstd
     of_bias = grad.sum(dims)
     of_weight = (grad * hat).sum(dims)
-    size = input.numel() // input.shape[1]
+    size = builtins.max(1, input.numel() // builtins.max(1, input.shape[1]))
     of_input = rstd * (grad - _per_channel(of_bias, n) / size - hat * _per_channel(of_weight, n) / size)
     return of_input if weight is None else of_input * _per_channel(weight, n), of_weight, of_bias
 
@@ -612,8 +612,10 @@ def batch_norm(
     input (N, C, *), all others (C) or None -> (N, C, *).
     """
     array = raw_array(input)
-    channels = array.shape[1] if array.ndim > 1 else input.size(1)
+    channels = array.shape[1] if array.ndim > 1 else 0 if array.ndim else input.size(1)
     _check_batch(array, channels, running_mean, running_var, weight, bias, training)
+    if array.ndim == 1:  # of no channels
+        return batch_norm(input.reshape(0, 0), weight, bias, None, None, True, momentum, eps).sum(0)
     if not training:
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)

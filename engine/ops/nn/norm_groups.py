@@ -25,7 +25,7 @@ from engine.tensor import Tensor
 
 def _group_twin(grad, input, weight, groups, eps):
     shape = input.shape
-    rows = input.reshape(shape[0], groups, -1)
+    rows = input.reshape(shape[0], groups, prod(shape[1:]) // groups)
     centred = rows - rows.mean(-1, True)
     rstd = ((centred * centred).mean(-1, True) + eps).rsqrt()
     hat = centred * rstd
@@ -188,7 +188,9 @@ def native_group_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Group norm with its statistics.  input (N, C, *) -> (N, C, *), mean (N, group), rstd (N, group)."""
-    return normalize_groups(input, group, weight, bias, eps)
+    output, mean, rstd = normalize_groups(input, group, weight, bias, eps)
+    like = input.dtype if weight is None else weight.dtype
+    return output, mean.to(like), rstd.to(like)
 
 
 @composite(method=False)

@@ -203,7 +203,6 @@ def interpolate(
 
     mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear, area.  input (N, C, *) -> (N, C, *size).
     """
-    from engine.ops.nn import pooling
 
     asked, mode = mode, mode if isinstance(mode, str) else ""
     if mode in ("nearest", "area", "nearest-exact"):
@@ -230,8 +229,10 @@ def interpolate(
         output = [floor(n * float(f)) for n, f in zip(input.shape[2:], factors)]
     output = [int(n) for n in output]
     if mode == "area" and ndim in (3, 4, 5):
+        from engine.ops.nn import adaptive_pooling
+
         name = f"adaptive_avg_pool{dim}d"
-        return getattr(pooling, name)(input, output if dim > 1 else output[0])
+        return getattr(adaptive_pooling, name)(input, output if dim > 1 else output[0])
     if mode in ("nearest", "nearest-exact") and ndim in (3, 4, 5):
         return _upsample(mode, input, output, False, factors)
     if _DIMS.get(mode) == ndim:

@@ -514,8 +514,8 @@ def rnn_relu(*args, **kwargs) -> tuple[Tensor, Tensor]:
 # --- cells
 
 
-def _cell_check(input, hx, w_ih, w_hh, gates):
-    """torch's errors for sizes that do not fit; `gates` parts of the rows of the weights."""
+def _cell_check(input, hx, w_ih, w_hh, gates, cell=None):
+    """torch's errors for sizes that do not fit; `gates` parts of the rows of the weights, `cell` the other state."""
     size, hidden = w_ih.size(1), w_hh.size(1)
     if input.size(1) != size:
         raise RuntimeError(f"input has inconsistent input_size: got {input.size(1)} expected {size}")
@@ -523,6 +523,11 @@ def _cell_check(input, hx, w_ih, w_hh, gates):
         raise RuntimeError(f"Input batch size {input.size(0)} doesn't match hidden0 batch size {hx.size(0)}")
     if hx.size(1) != hidden:
         raise RuntimeError(f"hidden0 has inconsistent hidden_size: got {hx.size(1)}, expected {hidden}")
+    if cell is not None:
+        if input.size(0) != cell.size(0):
+            raise RuntimeError(f"Input batch size {input.size(0)} doesn't match hidden1 batch size {cell.size(0)}")
+        if cell.size(1) != hidden:
+            raise RuntimeError(f"hidden1 has inconsistent hidden_size: got {cell.size(1)}, expected {hidden}")
     for label, weight in (("weight_ih", w_ih), ("weight_hh", w_hh)):
         if weight.size(0) != gates * hidden:
             raise RuntimeError(
@@ -544,7 +549,7 @@ def lstm_cell(
     check_elements(hx, 1)
     if len(hx) != 2:
         raise RuntimeError("lstm_cell expects two hidden states")
-    _cell_check(input, hx[0], w_ih, w_hh, 4)
+    _cell_check(input, hx[0], w_ih, w_hh, 4, hx[1])
     i, f, g, o = (linear(input, w_ih, b_ih) + linear(hx[0], w_hh, b_hh)).chunk(4, 1)
     c = sigmoid(f) * hx[1] + sigmoid(i) * tanh(g)
     return sigmoid(o) * tanh(c), c

@@ -11,11 +11,10 @@ from engine.dispatch import (
     composite,
     derivative,
     op,
-    operator_form,
     overload,
     samples,
 )
-from engine.dispatch.runtime import store
+from engine.dispatch.out import store
 from engine.tensor import Tensor, wrap
 
 _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
@@ -108,7 +107,10 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
 
 
-@op(broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True, number_first=True)
+@op(
+    broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True, number_first=True,
+    only_numbers=True,
+)  # fmt: skip
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -138,6 +140,7 @@ def _check_sub(arrays: list[Any]) -> None:
     several=((2, 4),),
     direct=True,
     number_first=True,
+    only_numbers=True,
 )
 @derivative(
     input=lambda grad: grad,
@@ -222,7 +225,7 @@ def positive(input: Tensor):
 # --- products
 
 
-@op(broadcast=True, inplace=True, names=("multiply",), channels_last=True, direct=True)
+@op(broadcast=True, inplace=True, names=("multiply",), channels_last=True, direct=True, only_numbers=True)
 @derivative(
     input=lambda grad, other: grad * _conj(other),
     other=lambda grad, input: grad * _conj(input),
@@ -299,7 +302,10 @@ def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
 # --- quotients
 
 
-@op(shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", channels_last=True, direct=True)
+@op(
+    shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", channels_last=True, direct=True,
+    only_numbers=True,
+)  # fmt: skip
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -340,7 +346,7 @@ def no_derivative(name: str) -> Any:
     return refuse
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)))
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)), only_numbers=True)
 @derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
 @samples(
     lambda t: [
@@ -359,7 +365,7 @@ def floor_divide(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, node="DivBackward2")
+@op(broadcast=True, inplace=True, public=False, method=False, node="DivBackward2", only_numbers=True)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -373,7 +379,7 @@ def floor_div(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, form="div", half=True, node="DivBackward2")
+@op(broadcast=True, inplace=True, form="div", half=True, node="DivBackward2", only_numbers=True)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -652,41 +658,3 @@ def sqrt(xp, input):
 def rsqrt(xp, input):
     """1 / sqrt(input).  input (*) -> (*)."""
     return xp.reciprocal(xp.sqrt(input))
-
-
-# --- operators of Tensor
-
-_div_operator = operator_form("true_div")
-_mul_operator = operator_form("mul")
-_pow_operator = operator_form("pow")
-_floor_operator = operator_form("floor_divide")
-_mod_operator = operator_form("remainder")
-
-
-def _rdiv_operator(self, other):
-    """other / self, rounded twice as torch rounds it."""
-    return _mul_operator(reciprocal(self), other)
-
-
-Tensor.__add__ = Tensor.__radd__ = operator_form("add")
-Tensor.__sub__ = operator_form("sub")
-Tensor.__rsub__ = operator_form("rsub")
-Tensor.__mul__ = Tensor.__rmul__ = _mul_operator
-Tensor.__truediv__ = _div_operator
-Tensor.__rtruediv__ = _rdiv_operator
-Tensor.__floordiv__ = _floor_operator
-Tensor.__rfloordiv__ = lambda self, other: _floor_operator(other, self)
-Tensor.__mod__ = _mod_operator
-Tensor.__rmod__ = lambda self, other: _mod_operator(other, self)
-Tensor.__pow__ = _pow_operator
-Tensor.__rpow__ = lambda self, other: _pow_operator(other, self)
-Tensor.__neg__ = neg
-Tensor.__pos__ = positive
-Tensor.__iadd__ = operator_form("add", inplace=True)
-Tensor.__isub__ = operator_form("sub", inplace=True)
-Tensor.__imul__ = operator_form("mul", inplace=True)
-Tensor.__itruediv__ = Tensor.__idiv__ = operator_form("true_div", inplace=True)
-Tensor.__ifloordiv__ = operator_form("floor_divide", inplace=True)
-Tensor.__imod__ = operator_form("remainder", inplace=True)
-Tensor.__ipow__ = operator_form("pow", inplace=True)
-Tensor.__div__, Tensor.__rdiv__ = Tensor.__truediv__, Tensor.__rtruediv__

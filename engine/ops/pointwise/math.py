@@ -349,8 +349,11 @@ def copysign(xp, input, other):
 
 
 @op(broadcast=True, inplace=True, numbers=())
-@derivative(input=no_derivative("nextafter"), other=no_derivative("nextafter"))
-@samples(lambda t: [tuple(t.constant(x) for x in pair) for pair in ((t(3, 4), t(3, 4)), (t(), t()), (t(0), t(0)))])
+@derivative(
+    input=lambda grad, input, other: keep_where(grad, input != other),
+    other=lambda grad: zeros_of(grad),
+)
+@samples(lambda t: [(t.distinct(3, 4), t.distinct(3, 4) + 20), (t(), t()), (t(0), t(0))])
 def nextafter(xp, input, other):
     """The next number after `input` towards `other`.  input (*a), other (*b) -> (broadcast of a and b)."""
     if input.dtype.kind in "iubc":

@@ -1,3 +1,3 @@
 """Special functions: error functions and their inverses, the gamma and Bessel families, orthogonal polynomials."""
 
-from engine.ops.special import erf, gamma, polynomials  # noqa: F401
+from engine.ops.special import bessel, erf, gamma, incomplete, polynomials  # noqa: F401

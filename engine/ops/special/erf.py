@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.autograd.versions import guard, own
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.dispatch.out import store
 from engine.grad_mode import mode
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.tensor import Tensor
@@ -223,8 +224,10 @@ def _erfcx_of(xp: Any, x: Any) -> Any:
 
 @composite(method=False)
 @samples(lambda t: [(t(3, 4),), (t(),)])
-def special_ndtr(input: Tensor):
+def special_ndtr(input: Tensor, *, out: Tensor | None = None):
     """The standard normal distribution function.  input (*) -> (*)."""
+    if out is not None:
+        return store(out, "special_ndtr", special_ndtr, input)
     return erfc(input * -ROOT_HALF) * 0.5
 
 

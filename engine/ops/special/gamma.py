@@ -11,6 +11,8 @@ from typing import Any
 from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.dispatch import composite, derivative, op, overload, samples
+from engine.dispatch.arguments import checked
+from engine.dispatch.out import store
 from engine.ops.pointwise.arithmetic import keep_where
 from engine.ops.special.erf import horner, in_double, real_only
 from engine.tensor import Tensor
@@ -190,14 +192,20 @@ def polygamma_of(xp, input, n: int):
 
 
 def _order(n: Any, input: Any) -> tuple[int, Any]:
-    if isinstance(n, Tensor):  # the method: x.polygamma(n)
-        n, input = input, n
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
     return n, input
 
 
-@overload(method=True, names=("special_polygamma",))
+def _polygamma_method(self: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """`engine.polygamma(n, self)`."""
+    return polygamma(n, self, out=out)
+
+
+Tensor.polygamma = checked(_polygamma_method, name="polygamma")  # type: ignore[attr-defined]
+
+
+@overload(method=False, names=("special_polygamma",))
 @samples(lambda t: [(0, t.positive(3)), (1, t.positive(3)), (2, t.positive(3))])
 def polygamma(n: int, input: Tensor, *, out=None):
     """The n-th derivative of digamma.  input (*) -> (*).  RuntimeError for negative n."""
@@ -223,6 +231,8 @@ def _check_mvlgamma(p: int) -> None:
 @samples(lambda t: [(t.uniform(2, 5, 3), 3), (t.uniform(1, 5), 1)])
 def mvlgamma(input: Tensor, p: int, *, out=None):
     """The logarithm of the multivariate gamma function of order p.  input (*) above (p - 1) / 2 -> (*)."""
+    if out is not None:
+        return store(out, "mvlgamma", mvlgamma, input, p)
     _check_mvlgamma(p)
     if input.dtype is dtypes.bool:
         raise RuntimeError("The input tensor may not be a boolean tensor.")
@@ -231,12 +241,16 @@ def mvlgamma(input: Tensor, p: int, *, out=None):
     total = lgamma(input) + p * (p - 1) / 4 * LOG_PI
     for j in range(1, p):
         total = total + lgamma(input - j / 2)
-    return name_node(total, "MvlgammaBackward0") if out is None else out.copy_(total)
+    return name_node(total, "MvlgammaBackward0")
 
 
 @composite(public=False)
 def mvlgamma_(input: Tensor, p: int):
     """In place: see `mvlgamma`."""
+    if not input.is_floating_point():
+        raise RuntimeError(
+            f"mvlgamma: result type {dtypes.scalar_name(input.dtype)} can't be cast to the desired output type Float"
+        )
     _check_mvlgamma(p)
     return name_node(input.copy_(mvlgamma(input.clone(), p)), "MvlgammaBackward0")
 
@@ -252,88 +266,6 @@ def special_zeta(xp, input, other):
     kind = (input if hasattr(input, "dtype") else other).dtype
     return zeta_of(xp, xp.asarray(input), xp.asarray(other)).astype(kind)
 
-
-# --- the incomplete gamma functions
-
-
-def _lower_series(xp: Any, a: Any, x: Any, steps: int) -> Any:
-    """P(a, x) by its series, for x < a + 1."""
-    term = xp.ones_like(x)
-    total = xp.ones_like(x)
-    for k in range(1, steps):
-        term = term * x / (a + k)
-        total = total + term
-    return total / a
-
-
-def _upper_fraction(xp: Any, a: Any, x: Any, steps: int) -> Any:
-    """Gamma(a, x) e^x x^-a by its continued fraction (Lentz), for x > a + 1."""
-    b = x + 1 - a
-    c = xp.full_like(x, 1e300)
-    d = 1 / b
-    h = d
-    for k in range(1, steps):
-        an = -k * (k - a)
-        b = b + 2
-        d = 1 / (an * d + b)
-        c = b + an / c
-        h = h * d * c
-    return h
-
-
-def _incomplete(xp: Any, a: Any, x: Any, upper: bool) -> Any:
-    kind = (a if hasattr(a, "dtype") else x).dtype
-    a, x = xp.asarray(a).astype("float64"), xp.asarray(x).astype("float64")
-    a, x = a + 0 * x, x + 0 * a
-    biggest = float(xp.where(xp.isfinite(a), a, 0).max()) if a.size else 0.0
-    steps = 100 + int(12 * math.sqrt(max(biggest, 1.0)))
-    series_side = x < a + 1
-    safe_a = xp.where(a > 0, a, 1.0)
-    safe_x = xp.where((x > 0) & xp.isfinite(x), x, 1.0)
-    front = xp.exp(safe_a * xp.log(safe_x) - safe_x - lgamma_of(xp, safe_a))
-    inner_x = xp.where(series_side, safe_x, safe_a)
-    lower = front * _lower_series(xp, safe_a, xp.minimum(inner_x, safe_a + 1), steps)
-    outer_x = xp.maximum(safe_x, safe_a + 1)
-    above = front * _upper_fraction(xp, safe_a, outer_x, steps)
-    found = xp.where(series_side, 1 - lower, above) if upper else xp.where(series_side, lower, 1 - above)
-    at_zero, at_infinity = (1.0, 0.0) if upper else (0.0, 1.0)
-    found = xp.where((x == 0) | (a == math.inf), at_zero, found)
-    found = xp.where((a == 0) | (x == math.inf), at_infinity, found)
-    bad = (a < 0) | (x < 0) | (a != a) | (x != x) | ((a == 0) & (x == 0)) | ((a == math.inf) & (x == math.inf))
-    return xp.where(bad, math.nan, found).astype(kind)
-
-
-def _gamma_density(grad: Tensor, input: Any, other: Tensor) -> Tensor:
-    logs = lgamma(input) if isinstance(input, Tensor) else math.lgamma(input)
-    return grad * (-other - logs + (input - 1) * other.log()).exp()
-
-
-@op(broadcast=True, inplace=True, method=False, names=("igamma",), numbers=(), refuse="iubc", label="igamma_cpu")
-@derivative(other=_gamma_density)
-@samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
-def special_gammainc(xp, input, other):
-    """The regularized lower incomplete gamma function P(input, other).
-
-    input (*a), other (*b) -> (broadcast of a and b).
-    """
-    return _incomplete(xp, input, other, False)
-
-
-@op(broadcast=True, inplace=True, method=False, names=("igammac",), numbers=(), refuse="iubc", label="igammac_cpu")
-@derivative(other=lambda grad, input, other: _gamma_density(-grad, input, other))
-@samples(lambda t: [(t.constant(t.positive(3, 4)), t.positive(3, 4)), (t.of(2.5), t.positive(3))])
-def special_gammaincc(xp, input, other):
-    """The regularized upper incomplete gamma function Q(input, other).
-
-    input (*a), other (*b) -> (broadcast of a and b).
-    """
-    return _incomplete(xp, input, other, True)
-
-
-Tensor.igamma = special_gammainc  # type: ignore[attr-defined]
-Tensor.igammac = special_gammaincc  # type: ignore[attr-defined]
-Tensor.igamma_ = special_gammainc.op.inplace_function  # type: ignore[attr-defined]
-Tensor.igammac_ = special_gammaincc.op.inplace_function  # type: ignore[attr-defined]
 
 # --- modified Bessel functions of the first kind: Chebyshev series of e^-x I(x), in x / 4 - 1 and 16 / x - 1
 _I0_NEAR = (

@@ -1,0 +1,194 @@
+"""`out=`: results stored into tensors of the caller's, with torch's checks.
+
+What a loop over elements writes is cast into the dtype of `out`, where that loses no kind of number; other functions
+want the very dtype of their result.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from engine import dtypes
+from engine.autograd.graph import registered
+from engine.autograd.inplace import check_writable
+from engine.dispatch.arguments import argument_error
+from engine.grad_mode import mode
+from engine.tensor import Tensor
+
+__all__ = ["check_dtype", "keeps_graph", "store", "write_out"]
+
+# functions whose `out=` must have the dtype of the result, with torch's sentence of a refusal; {want} and {have} are
+# the names of C++ types, {Want} and {Have} those of dtypes
+_SENTENCES = {
+    "Expected out tensor to have dtype {want}, but got {have} instead": """
+        addmm addmv aminmax argmax argmin avg_pool2d avg_pool3d baddbmm bmm diag_embed gather index_add
+        index_copy index_reduce isin linalg_cross linear matrix_diagonal max_dim min_dim mm msort scatter
+        scatter_add scatter_src scatter_value slice_scatter sort take_along_dim topk tril triu
+    """,
+    "Found dtype {Have} but expected {Want}": "abs bitwise_not ceil conj_physical floor neg round sgn sign trunc",
+    "expected scalar_type {Want} but found {Have}": "cummax cummin diff",
+    "result dtype {Have} does not match input dtype {Want}": "dot vdot",
+    "addmv input tensors must have the same dtype, but got {Want}, {Want}, and {Have}": "mv",
+    "Expected the dtype for input and out to match, but got {Want} for input's dtype and {Have} for out's dtype.": """
+        amax amin
+    """,
+    "{name}: Expected the output tensor to have dtype {Want}, but got an output tensor with dtype {Have}": """
+        tensordot inner
+    """,
+    "{name} only supports bool tensor for result, got: {Have}": "all all_dim any any_dim all_dims any_dims",
+    "{name} does not support non-boolean outputs.": "isneginf isposinf signbit",
+    "heaviside is not yet implemented for tensors with different dtypes.": "heaviside",
+    "{name}(): self and result must have the same scalar type": "index_select masked_select",
+    "output values must be of same type as input": "kthvalue",
+    "expected scalar type '{Want}' but got '{Have}' for values output": "mode",
+    "multinomial expects {Want} tensor out, got: {Have}": "multinomial",
+    "nan_to_num: dtype of out: {Have} should be same as input: {Want}": "nan_to_num",
+    "nonzero: Expected out tensor to have scalar type {Want} but got scalar type{Have}": "nonzero nonzero_rows",
+    "take(): self and out expected to have the same dtype, but got self.dtype = {Want} and out.dtype = {Have}": "take",
+    "Expected out type to be {Want} but got {Have}": "where where_tensors",
+    "self and mat2 must have the same dtype, but got {Have} and {Want}": "addbmm matmul",
+    "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) depending on "
+    "whether out_int32 flag is True, but we got output tensor's dtype {Have} and out_int32 flag is False": (
+        "search_sorted"
+    ),
+    "Expected self.dtype() == output.dtype() to be true, but got false.  (Could this error message be improved?  If "
+    "so, please report an enhancement request to PyTorch.)": "narrow_copy",
+    "torch.cat(): input types can't be cast to the desired output type {Have}": "cat stack_tensors",
+    "{name}(): expected out tensor to have dtype {want} but got {have}": "multi_dot",
+}
+_EXACT = {name: sentence for sentence, names in _SENTENCES.items() for name in names.split()}
+_COPIES = next(iter(_SENTENCES))
+_C_TYPES = {
+    "uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long int",
+    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "bool": "bool",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def check_dtype(record: Any, want: dtypes.dtype, have: dtypes.dtype) -> None:
+    """Raise torch's error unless a result of dtype `want` may be stored in an `out=` of dtype `have`."""
+    if want is have:
+        return
+    name = getattr(record, "name", record.called)
+    sentence = _EXACT.get(name) or _EXACT.get(record.called)
+    if sentence is None and name.endswith("_copy"):
+        sentence = _COPIES
+    joins = name in ("cat", "stack_tensors")
+    if name == "bernoulli" or (joins and dtypes.can_cast(want, have)):
+        return
+    if sentence is not None:
+        names = [str(d).partition(".")[2] for d in (want, have)]
+        error = TypeError if joins else RuntimeError
+        raise error(
+            sentence.format(
+                name=record.called, want=_C_TYPES.get(names[0], names[0]), have=_C_TYPES.get(names[1], names[1]),
+                Want=dtypes.scalar_name(want), Have=dtypes.scalar_name(have),
+            )
+        )  # fmt: skip
+    if not dtypes.can_cast(want, have):
+        raise RuntimeError(
+            f"result type {dtypes.scalar_name(want)} can't be cast to the desired output type "
+            f"{dtypes.scalar_name(have)}"
+        )
+
+
+_APART = frozenset("cat gather index_select kthvalue masked_select take".split())  # of which `out=` shares no memory
+
+
+def check_apart(target: Any, other: Any) -> None:
+    """Raise torch's error where an `out=` and an operand share memory, all of it or a part."""
+    if isinstance(target, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(target, other):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+# what torch computes apart and copies into `out`, so that its graph is that of the result
+_KEEP_GRAPH = frozenset(
+    """
+    conj_physical diag_embed inner linalg_cond linalg_eigvals linalg_matrix_norm linalg_norm linalg_tensorinv
+    log_softmax matrix_diagonal nanquantile norm quantile slice_scatter softmax special_ndtr tensordot
+    """.split()
+)
+_FORGETS = ("split_copy", "split_with_sizes_copy", "unbind_copy")  # that of operands is not looked at
+_NO_COPIES = ("index_copy", "narrow_copy", *_FORGETS)
+
+
+def keeps_graph(name: str) -> bool:
+    """Whether `out=` of this function takes operands that require grad, and becomes a part of their graph."""
+    return name in _KEEP_GRAPH or (name.endswith("_copy") and name not in _NO_COPIES)
+
+
+def _detached(args: Any) -> list[Any]:
+    """Arguments with each tensor, also in a tuple, without history."""
+    return [a.detach() if isinstance(a, Tensor) else tuple(map(_plain, a)) if isinstance(a, tuple) else a for a in args]
+
+
+def _plain(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _copied(record: Any, function: Any, out: Any, outs: list[Tensor], args: Any, kwargs: Any) -> Any:
+    """The results with their history, copied into `outs`."""
+    result = function(*args, **kwargs)
+    results = list(result) if isinstance(result, tuple) else [result]
+    for target, value in zip(outs, results):
+        check_dtype(record, value.dtype, target.dtype)
+        if target._array.shape != value._array.shape:
+            registered.resize_out(target, value._array.shape)
+        registered.copy_(target, value)
+    return out
+
+
+def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+    """`out=`: the op without history, stored into `out`, which is resized if it is empty or of another shape."""
+    outs = list(out) if isinstance(out, tuple | list) else [out]
+    for target in outs:
+        if not isinstance(target, Tensor):
+            raise argument_error(record.called, None, "out", "Tensor", target)
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    for a in args:
+        if isinstance(a, tuple | list):
+            tensors += [t for t in a if isinstance(t, Tensor)]
+    if mode.enabled and any(t.requires_grad for t in tensors + outs):
+        if keeps_graph(record.called):
+            return _copied(record, function, out, outs, args, kwargs)
+        if record.called in _FORGETS:
+            return write_out(record, function, tuple(t.detach() for t in outs), *_detached(args), **kwargs)
+        raise RuntimeError(
+            f"{record.called}(): functions with out=... arguments don't support automatic differentiation, but one of "
+            "the arguments requires grad."
+        )
+    if record.called in ("cumsum", "cumprod") and kwargs.get("dtype") is None:
+        kwargs["dtype"] = outs[0].dtype  # in which torch adds and multiplies
+    enabled, mode.enabled = mode.enabled, False
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        mode.enabled = enabled
+    results = list(result) if isinstance(result, tuple) else [result]
+    if len(results) != len(outs):
+        raise TypeError(f"{record.called}(): out must hold {len(results)} Tensors, got {len(outs)}")
+    apart = record.called in _APART
+    for target, value in zip(outs, results):
+        check_dtype(record, value.dtype, target.dtype)
+        if target._array.shape == value._array.shape:
+            check_writable(target)
+        if apart:
+            for t in tensors:
+                check_apart(target._array, t._array)
+    for target, value in zip(outs, results):  # nothing is refused from here on
+        if target._array.shape != value._array.shape:
+            registered.resize_out(target, value._array.shape)
+        target._array[...] = value._array
+        target._vc[0] += 1
+    return out
+
+
+def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`out=` of a function that is no op: its result, without history, stored into `out`."""
+    return write_out(SimpleNamespace(called=name), function, out, *args, **kwargs)

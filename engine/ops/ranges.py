@@ -1,0 +1,216 @@
+"""Ranges of numbers: arange, range, linspace, logspace, and the powers of vander."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+import warnings
+from typing import Any
+
+import numpy as np
+
+from engine import dtypes
+from engine.dispatch import composite
+from engine.dispatch.arguments import argument_error
+from engine.dispatch.promotion import is_number
+from engine.ops.copying import converted, number_for
+from engine.ops.creation import finish, inside, numpy_dtype, out_dtype, place_of
+from engine.tensor import Tensor
+
+
+def _range_dtype(values: tuple, dtype: Any) -> Any:
+    if dtype is not None:
+        return numpy_dtype(dtype)
+    if any(isinstance(v, builtins.float) or (isinstance(v, Tensor) and v.dtype.is_floating_point) for v in values):
+        return dtypes.to_numpy(dtypes.get_default_dtype())
+    return dtypes.to_numpy(dtypes.int64)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor | np.generic) else value
+
+
+@composite(method=False)
+def arange(
+    *args, start: complex = 0, end: complex | None = None, step: complex = 1, out=None, dtype=None,
+    layout=None, device=None, pin_memory=False,
+    requires_grad=False,
+):  # fmt: skip
+    """start, start + step, ... below end.  arange(end), arange(start, end, step) -> (ceil((end - start) / step))."""
+    if args:
+        if len(args) == 1 and end is None:
+            end = args[0]
+        elif len(args) == 1:
+            start = args[0]
+        elif len(args) == 2:
+            start, end = args
+        elif len(args) == 3:
+            start, end, step = args
+        else:
+            raise TypeError(f"arange() takes at most 3 positional arguments, got {len(args)}")
+    if not all(isinstance(x, Tensor) or is_number(x) for x in (start, end, step)):
+        if len(args) == 1:
+            raise argument_error("arange", 1, "end", "Number", end)
+        kinds = ", ".join(type(x).__name__ for x in (args or (start, end, step)))
+        raise TypeError(
+            f"arange() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
+            " * (Number end)\n * (Number start, Number end, Number step = 1)\n"
+        )
+    given = (start, end, step)
+    target = out_dtype(out, dtype, lambda: _range_dtype(given, dtype))
+    start, end, step = _plain(start), _plain(end), _plain(step)
+    _check_range(start, end, step)
+    if target.kind in "iu":
+        start, end, step = builtins.int(start), builtins.int(end), builtins.int(step)
+        if not step:
+            raise ValueError("step must be nonzero")
+    xp, where = place_of(device)
+    with inside(xp, where):
+        if isinstance(start, builtins.int) and isinstance(end, builtins.int) and isinstance(step, builtins.int):
+            if target.kind in "iu":
+                array = xp.arange(start, end, step, dtype=target)
+            else:
+                array = xp.arange(start, end, step).astype(target)
+        else:
+            count = builtins.max(math.ceil((end - start) / step), 0)
+            array = _steps(xp, start, step, count, target)
+    return finish(array, requires_grad, out, "arange")
+
+
+def _check_range(start: Any, end: Any, step: Any) -> None:
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start:g} -> {end:g}")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+
+
+def _steps(xp: Any, start: Any, step: Any, count: builtins.int, target: Any) -> Any:
+    if target.kind in "iu":
+        return xp.arange(count, dtype=target) * target.type(step) + target.type(start)
+    return (xp.arange(count, dtype=np.float64) * step + start).astype(target)
+
+
+@composite(method=False)
+def range(
+    start: complex = 0,
+    end: complex | None = None,
+    step: complex = 1,
+    *,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    requires_grad=False,
+):
+    """As `arange`, with the end included; deprecated.  -> (floor((end - start) / step) + 1)."""
+    if end is None:
+        start, end = 0, start
+    warnings.warn(
+        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
+        "Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
+        stacklevel=2,
+    )
+    start, end, step = _plain(start), _plain(end), _plain(step)
+    _check_range(start, end, step)
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype))
+    xp, where = place_of(device)
+    with inside(xp, where):
+        array = _steps(xp, start, step, math.floor((end - start) / step) + 1, target)
+        return finish(array, requires_grad, out, "range")
+
+
+def _line_dtype(values: tuple, dtype: Any) -> Any:
+    if dtype is not None:
+        return numpy_dtype(dtype)
+    if any(isinstance(v, builtins.complex) for v in values):
+        return dtypes.to_numpy(dtypes.default_complex())
+    return dtypes.to_numpy(dtypes.get_default_dtype())
+
+
+@composite(method=False)
+def linspace(
+    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, *, out=None,
+    dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+):  # fmt: skip
+    """`steps` numbers from start to end, both included.  -> (steps)."""
+    start, end = _plain(start), _plain(end)
+    target = out_dtype(out, dtype, lambda: _line_dtype((start, end), dtype))
+    xp, where = place_of(device)
+    with inside(xp, where):
+        return finish(_line(xp, start, end, steps, target), requires_grad, out, "linspace")
+
+
+def _line(xp: Any, start: Any, end: Any, steps: Any, target: Any) -> Any:
+    if steps is None:
+        raise TypeError('linspace() missing 1 required positional arguments: "steps"')
+    steps = operator.index(steps)
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    if steps == 0:
+        return xp.zeros(0, target)
+    if steps == 1:
+        return xp.full(1, number_for(start, target), target)
+    # As torch: a step in the working precision, the upper half counted back from the end, each element rounded once (it
+    # uses fused multiply-add); float32 products are exact in float64.
+    index = xp.arange(steps)
+    half = steps // 2
+    if target.kind in "iu":
+        start, end = _cut(start, target), _cut(end, target)
+        step = (end - start) / (steps - 1)  # in two parts, whose products with an index are exact: as torch, round once
+        coarse = float_(np.float32(step))
+        up, down = index[:half], steps - 1 - index[half:]
+        low, high = (start + up * coarse) + up * (step - coarse), (end - down * coarse) - down * (step - coarse)
+    elif target.kind == "c" or target.itemsize == 8:
+        step = target.type((end - start) / (steps - 1))
+        low, high = index[:half] * step + start, end - (steps - 1 - index[half:]) * step
+    else:
+        step = float_(target.type((np.float32(end) - np.float32(start)) / np.float32(steps - 1)))
+        up, down = index[:half] * step, (steps - 1 - index[half:]) * step
+        if target.itemsize == 2:
+            up, down = up.astype(target), down.astype(target)
+        low, high = up + float_(target.type(start)), float_(target.type(end)) - down
+    return xp.concatenate([low, high]).astype(target)
+
+
+def _cut(value: Any, target: Any) -> Any:
+    """An end point of a line of integers: cut towards zero before the step is found, as torch does."""
+    return value if isinstance(value, builtins.complex) else builtins.int(number_for(value, target))
+
+
+float_ = builtins.float
+
+
+@composite(method=False)
+def logspace(
+    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, base: float = 10.0, *,
+    out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False,
+):  # fmt: skip
+    """base ** linspace(start, end, steps).  -> (steps)."""
+    start, end = _plain(start), _plain(end)
+    target = out_dtype(out, dtype, lambda: _line_dtype((start, end), dtype))
+    xp, where = place_of(device)
+    with inside(xp, where):
+        if target.kind in "iu" and steps != 1:
+            start, end = _cut(start, target), _cut(end, target)
+        line = _line(xp, start, end, steps, np.dtype(np.float64) if target.kind != "c" else target)
+        return finish((base**line).astype(target), requires_grad, out, "logspace")
+
+
+@composite(method=False)
+def vander(x: Tensor, N: int | None = None, increasing: bool = False):
+    """Powers of a vector as columns.  x (n) -> (n, N)."""
+    from engine.ops.shape import unsqueeze
+
+    if x.dim() != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    count = x.numel() if N is None else N
+    if count < 0:
+        raise RuntimeError("N must be non-negative.")
+    powers = arange(count) if increasing else arange(count - 1, -1, -1) if count else arange(0)
+    if x.dtype.category < dtypes.FLOATING:
+        x = converted(x, dtypes.int64)
+    return unsqueeze(x, 1) ** powers.to(x.device)
