@@ -4,6 +4,7 @@ the object itself: memory, versions, gradient, hooks, conversion to Python, copy
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,40 @@ from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, vie
 from engine.autograd.versions import Aliases, aliased, mark
 from engine.device import CPU, device
 from engine.grad_mode import inferring
-from engine.hooks import HookDict, RemovableHandle
+from engine.hooks import HookDict, RemovableHandle, warn_if_unserializable
 from engine.layouts import ChannelsLast, RestoreTorchOrder, element_strides
 from engine.storage import Memory, Storage, UntypedStorage, follow, follow_both, following, memory_of, strided
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
 new = object.__new__
+
+_GRAD_OF_NON_LEAF = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access "
+    "the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more informations."
+)
+_CONVERSION = (
+    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+    "Consider using tensor.detach() first."
+)
+_warned: set[str] = set()  # what is said once a process
+
+
+def read_only(name: str, get: Callable[[Any], Any], doc: str | None = None) -> property:
+    """Return an attribute of Tensor that can be neither assigned nor deleted: AttributeError with torch's sentence."""
+
+    def refuse(*_: Any) -> None:
+        raise AttributeError(f"attribute '{name}' of 'torch._C.TensorBase' objects is not writable")
+
+    return property(get, refuse, refuse, doc)
+
+
+def _warn_of_conversion() -> None:
+    if "conversion" not in _warned:
+        _warned.add("conversion")
+        warnings.warn(_CONVERSION, stacklevel=3)
 
 
 def raw_array(tensor: Any) -> Any:
@@ -90,7 +118,6 @@ class Tensor(metaclass=_TensorMeta):
     _aliases: Aliases | None = None
     _accumulator: Any = None
     _post_accumulate_hooks: Any = None
-    _backward_hooks = None  # kept for code that looks; hooks live on nodes
     name = None
     __array_priority__ = 1000  # numpy's operators give way to ours
     is_sparse = False
@@ -285,7 +312,7 @@ class Tensor(metaclass=_TensorMeta):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise RuntimeError(f"requires_grad must be a bool, not {type(value).__name__}")
+            raise RuntimeError("requires_grad must be a bool")
         if not value:
             if self.grad_fn is not None:
                 raise RuntimeError(
@@ -293,7 +320,9 @@ class Tensor(metaclass=_TensorMeta):
                     "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
         elif not (self.is_floating_point() or self.is_complex()):
-            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+        elif self.grad_fn is not None:
+            raise RuntimeError("you can only change requires_grad flags of leaf variables.")
         if value and self._vc.__class__ is not list:
             self._vc.check_requires_grad()  # type: ignore[attr-defined]
         if value or self._requires_grad is not MAYBE:
@@ -301,10 +330,18 @@ class Tensor(metaclass=_TensorMeta):
 
     @requires_grad.deleter
     def requires_grad(self) -> None:
-        raise RuntimeError("cannot delete requires_grad")
+        raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set `requires_grad` in place and return the tensor."""
+        """Set `requires_grad` in place and return the tensor.
+
+        Raises RuntimeError for integers, and for False on a non-leaf.
+        """
+        if requires_grad is True:
+            if not (self.is_floating_point() or self.is_complex()):
+                raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            if self.grad_fn is not None:
+                return self
         self.requires_grad = requires_grad
         return self
 
@@ -327,8 +364,11 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient, or None."""
-        return self._grad
+        """The accumulated gradient, or None; for a non-leaf without `retain_grad()` with a warning."""
+        found = self._grad
+        if found is None and self._requires_grad and not self.is_leaf and not self.retains_grad:
+            warnings.warn(_GRAD_OF_NON_LEAF, stacklevel=2)
+        return found
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -371,7 +411,8 @@ class Tensor(metaclass=_TensorMeta):
             raise RuntimeError(
                 "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
                 "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
-                "detach_() cannot be called on these gradients."
+                "detach_() cannot be called on these gradients. To fix this error, please refer to the "
+                "Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
             )
         self._edge = None
         self._requires_grad = False
@@ -395,6 +436,19 @@ class Tensor(metaclass=_TensorMeta):
         handle = RemovableHandle(hooks)
         hooks[handle.id] = hook
         return handle
+
+    @property
+    def _backward_hooks(self) -> HookDict | None:
+        """The hooks of `register_hook`, for code that looks; None if there never was one."""
+        node = self.grad_fn
+        if node is None:
+            return self._hooks
+        found = None if node._extra is None else node._extra.pre_hooks
+        return None if found is None else found.get(self.output_nr)
+
+    @_backward_hooks.setter
+    def _backward_hooks(self, hooks: Any) -> None:
+        self._hooks = HookDict(hooks) if hooks else None
 
     def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(tensor)` on a leaf after its `.grad` was accumulated."""
@@ -492,6 +546,8 @@ class Tensor(metaclass=_TensorMeta):
         return int(single(self._array.size) and _scalar(self._array))
 
     def __float__(self) -> float:
+        if self._requires_grad:
+            _warn_of_conversion()
         return float(single(self._array.size) and _scalar(self._array))
 
     def __complex__(self) -> complex:
@@ -538,7 +594,7 @@ class Tensor(metaclass=_TensorMeta):
         if not self.is_leaf:
             raise RuntimeError(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
-                "moment. If you were attempting to deepcopy a module, this may be because of a "
+                "moment.  If you were attempting to deepcopy a module, this may be because of a "
                 "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
             )
         if id(self) in memo:
@@ -559,6 +615,7 @@ class Tensor(metaclass=_TensorMeta):
         return result
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        warn_if_unserializable(self._backward_hooks)
         state = {k: v for k, v in self.__dict__.items() if k not in _INTERNAL}
         memory = memory_of(self)
         return (
@@ -587,8 +644,15 @@ class Tensor(metaclass=_TensorMeta):
         if following.on:
             follow_both(result, data)
         if require_grad:
+            if not (data.is_floating_point() or data.is_complex()):
+                raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
             result.requires_grad = True
         return result
+
+
+for _name, _member in list(vars(Tensor).items()):
+    if type(_member) is property and _member.fset is None and _member.fget is not None:
+        setattr(Tensor, _name, read_only(_name, _member.fget, _member.__doc__))
 
 
 _INTERNAL = frozenset(

@@ -586,7 +586,8 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor look at the memory of `source` (a Tensor or a storage).  (*) -> (*size)."""
     if self._requires_grad and mode.enabled and requires_grad_of(self) and self._edge is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        which = "a leaf" if self._view is None else "a view of a leaf"
+        raise RuntimeError(f"{which} Variable that requires grad is being used in an in-place operation.")
     if source is None:
         array = backends.xp_of(self._array).zeros((0,), self._array.dtype)
     elif isinstance(source, Tensor):
