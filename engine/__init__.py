@@ -21,7 +21,7 @@ from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the function, as in torch
 from engine.autograd import graph as _graph  # noqa: E402
-from engine.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
+from engine.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
 from engine.device import device  # noqa: E402, F401
 from engine.grad_mode import (  # noqa: E402, F401

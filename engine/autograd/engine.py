@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy import asarray, ndarray
 
-from engine.autograd import anomaly
+from engine.autograd import anomaly_mode as anomaly
 from engine.autograd.graph import (
     AccumulateGrad,
     Edge,

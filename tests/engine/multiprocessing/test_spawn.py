@@ -53,14 +53,14 @@ def test_the_signal_that_ended_a_child_is_named(number: signal.Signals) -> None:
 
 @fork
 def test_an_exit_status_has_no_signal() -> None:
-    with pytest.raises(mp.ProcessExitedException, match="^process 1 terminated with exit code 7$") as info:
+    with pytest.raises(mp.ProcessExitedException, match=r"^process 1 terminated with exit code 7$") as info:
         mp.start_processes(_exit, (7,), nprocs=3, start_method="fork")
     assert (info.value.error_index, info.value.exit_code, info.value.signal_name) == (1, 7, None)
 
 
 @fork
 def test_a_traceback_longer_than_a_pipe_arrives() -> None:
-    with pytest.raises(mp.ProcessRaisedException, match="(?s)Process 0 terminated with the following.*x at 0") as info:
+    with pytest.raises(mp.ProcessRaisedException, match=r"(?s)Process 0 terminated with the following.*x at 0") as info:
         mp.start_processes(_fail, (1 << 20,), start_method="fork")
     assert pickle.loads(pickle.dumps(info.value)).error_index == 0 and len(info.value.msg) > 1 << 20
 
