@@ -294,6 +294,10 @@ class Tensor(metaclass=_TensorMeta):
         if following.on:
             follow_both(self, source)
 
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
     @property
     def _version(self) -> int:
         return self._vc[0] if self._vc.__class__ is list else self._vc.untracked()  # type: ignore[attr-defined]
@@ -350,6 +354,11 @@ class Tensor(metaclass=_TensorMeta):
         """The node that made this tensor; None for leaves."""
         edge = self._edge if self._view is None else view_edge(self)
         return None if edge is None else edge[0]
+
+    def _refuse_deletion(self) -> None:
+        raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
+
+    _grad_fn = property(grad_fn.fget, None, _refuse_deletion, "`grad_fn`, under the name of torch's own code.")
 
     @property
     def output_nr(self) -> int:
@@ -448,7 +457,11 @@ class Tensor(metaclass=_TensorMeta):
 
     @_backward_hooks.setter
     def _backward_hooks(self, hooks: Any) -> None:
-        self._hooks = HookDict(hooks) if hooks else None
+        self._hooks = hooks
+
+    @_backward_hooks.deleter
+    def _backward_hooks(self) -> None:
+        raise RuntimeError("Deletion of _backwards_hooks not allowed!")
 
     def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(tensor)` on a leaf after its `.grad` was accumulated."""
@@ -651,7 +664,7 @@ class Tensor(metaclass=_TensorMeta):
 
 
 for _name, _member in list(vars(Tensor).items()):
-    if type(_member) is property and _member.fset is None and _member.fget is not None:
+    if type(_member) is property and _member.fset is _member.fdel is None and _member.fget is not None:
         setattr(Tensor, _name, read_only(_name, _member.fget, _member.__doc__))
 
 

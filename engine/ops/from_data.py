@@ -310,6 +310,22 @@ def from_numpy(ndarray):
 
 
 @composite(method=False)
+def from_file(
+    filename: str, shared: Any = None, size: int = 0, *, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False,
+):  # fmt: skip
+    """A 1-d Tensor over the first `size` elements of a file, mapped into memory.  -> (size).
+
+    If `shared`, what is written reaches the file, which is made or grown to that size first.  RuntimeError for a file
+    that is too small or cannot be opened.
+    """
+    target = numpy_dtype(dtype)
+    storage = UntypedStorage.from_file(filename, bool(shared), size * target.itemsize)
+    result = finish(storage._flat().view(target), requires_grad)
+    return result if device is None else result.to(device)
+
+
+@composite(method=False)
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     """A 1-d Tensor that shares the memory of a buffer.  -> (count).  ValueError when the buffer is too short."""
     target = numpy_dtype(dtype)

@@ -140,4 +140,10 @@ def share_memory_(self: Tensor) -> Tensor:
     return self
 
 
+def storage_type(self: Tensor) -> Any:
+    """The class of its typed storage: `torch.FloatStorage`."""
+    return registered.type_named(f"{dtypes.scalar_name(self.dtype)}Storage")
+
+
+Tensor.storage_type = storage_type  # type: ignore[attr-defined]
 Tensor.apply_, Tensor.map_, Tensor.share_memory_ = apply_, map_, share_memory_
