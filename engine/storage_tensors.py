@@ -18,6 +18,7 @@ import numpy as np
 
 from engine.layouts import over_buffer
 
+
 class Registered:
     """What a higher layer does for storages; `engine/__init__.py` registers it.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from operator import index as index_of
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from engine.storage import Memory, Storage, UntypedStorage, follow, follow_both,
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
 new = object.__new__
+new_size = tuple.__new__  # `Size` of a tuple that needs no check
 
 _GRAD_OF_NON_LEAF = (
     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
@@ -65,10 +67,20 @@ def _scalar(array: Any) -> Any:
     return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
 
 
+def _whole(size: Any, place: int) -> int:
+    try:
+        return index_of(size)
+    except TypeError:
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{type(size).__name__}')") from None
+
+
 class Size(tuple[int, ...]):
     """A shape: a tuple of ints with `numel()`."""
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Any = ()) -> Size:
+        return tuple.__new__(cls, [n if n.__class__ is int else _whole(n, i) for i, n in enumerate(sizes)])
 
     def numel(self) -> int:
         """The number of elements of this shape."""
@@ -144,14 +156,14 @@ class Tensor(metaclass=_TensorMeta):
     def shape(self) -> Size:
         """The sizes."""
         converted = self._channels_last
-        return Size(self._array.shape if converted is None else converted.shape)
+        return new_size(Size, self._array.shape if converted is None else converted.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The sizes, or the one of `dim`."""
         converted = self._channels_last
         shape = self._array.shape if converted is None else converted.shape
         if dim is None:
-            return Size(shape)
+            return new_size(Size, shape)
         if dim.__class__ is int and -len(shape) <= dim < len(shape):
             return shape[dim]
         return shape[own_dim("size", dim, len(shape))]
@@ -574,6 +586,9 @@ class Tensor(metaclass=_TensorMeta):
     def __hash__(self) -> int:
         return id(self)
 
+    def __delitem__(self, index: Any) -> None:
+        raise TypeError("Tensor does not support deleting items")
+
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, Tensor | int | float | complex):
             found: Any = self == element
@@ -750,18 +765,24 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: An
         if isinstance(source, Size):
             array = np.zeros(source, np_dtype)
         elif isinstance(source, Tensor):
-            array = source._array.astype(np_dtype, copy=False)
+            if source.dtype is not dtype:
+                raise TypeError(f"expected {dtypes.tensor_type(dtype)} (got {source.type()})")
+            array = source._array
         elif isinstance(source, UntypedStorage):
+            if isinstance(source, Storage) and source.dtype is not dtype:
+                raise RuntimeError(
+                    f"Expected a Storage of type {dtypes.scalar_name(dtype)} or an UntypedStorage, but got type "
+                    f"{dtypes.scalar_name(source.dtype)} for argument 1 'storage'"
+                )
             array = source._memory.flat(dtype)
         else:
-            if isinstance(source, list | tuple):
-                source = [s.tolist() if isinstance(s, Tensor) else s for s in source]
-            try:
-                array = np.array(source, dtype=np_dtype)
-            except OverflowError:
-                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
+            array = _legacy_data(source, dtype, np_dtype)
     elif any(not isinstance(s, int) for s in data):
-        raise TypeError(f"new(): expected sizes as ints or one sequence, got {data!r}")
+        kinds = ", ".join(type(s).__name__ for s in data)
+        raise TypeError(
+            f"new() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
+            " * (int ... size)\n * (sequence data)\n"
+        )
     else:
         array = np.zeros(data, np_dtype) if data else np.zeros((0,), np_dtype)
     if where is not None and device(where).type != "cpu":
@@ -770,6 +791,28 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: An
     result: Any = new(cls)
     _init(result, array)
     return result
+
+
+def listed(data: Any) -> list[Any]:
+    """Return the items of a user's sequence.  ValueError if it does not give them."""
+    try:
+        return [data[i] for i in range(len(data))]
+    except Exception:
+        raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from None
+
+
+def _legacy_data(source: Any, dtype: dtypes.dtype, np_dtype: Any) -> np.ndarray:
+    if isinstance(source, list | tuple):
+        source = [s.tolist() if isinstance(s, Tensor) else s for s in source]
+    elif not hasattr(source, "__array__") and hasattr(source, "__len__"):
+        source = listed(source)
+    try:
+        return np.array(source, dtype=np_dtype)
+    except OverflowError:
+        wide, limits = np.array(source), dtypes.iinfo(dtype)
+        if wide.dtype.kind == "i" and not dtype.is_signed and wide.min() >= -limits.max and wide.max() <= limits.max:
+            return wide.astype(np_dtype)  # negative numbers wrap around
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
 
 
 def is_tensor(obj: Any) -> bool:

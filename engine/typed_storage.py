@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from engine import dtypes
-from engine.storage import Storage, TypedStorage, UntypedStorage, registered
+from engine.storage import Storage, TypedStorage, UntypedStorage
 
 __all__ = [
     "BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage", "ComplexFloatStorage",
@@ -88,5 +88,3 @@ ComplexDoubleStorage = _kind("ComplexDoubleStorage", dtypes.complex128)
 def kind_of(dtype: dtypes.dtype) -> _Kind:
     """Return the class of the storages of a dtype: `FloatStorage` for float32."""
     return globals()[f"{dtypes.scalar_name(dtype)}Storage"]  # type: ignore[no-any-return]
-
-

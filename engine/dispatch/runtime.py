@@ -407,6 +407,12 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
     for target in outs:
         if not isinstance(target, Tensor):
             raise argument_error(record.called, None, "out", "Tensor", target)
+    for a in (*args, *kwargs.values()):
+        if isinstance(a, dtypes.dtype) and outs[0].dtype is not a:
+            raise RuntimeError(
+                f"Expected out tensor to have dtype {dtypes.cpp_name(a)}, but got {dtypes.cpp_name(outs[0].dtype)} "
+                "instead"
+            )
     tensors = [a for a in args if isinstance(a, Tensor)]
     for a in args:
         if isinstance(a, tuple | list):

@@ -20,12 +20,10 @@ import sys
 import threading
 from functools import cache
 from multiprocessing import reduction
-from typing import Any
 
 import numpy as np
 
 from engine import backends
-from engine.layouts import over_buffer
 from engine.multiprocessing import cuda
 from engine.multiprocessing.blocks import Block, Bytes, Named, Unnamed, out_of_files
 from engine.nn.parameter import Parameter

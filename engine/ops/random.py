@@ -30,7 +30,7 @@ from engine.ops._draw import (
     uniform_array,
 )
 from engine.ops.copying import WriteBackward0, overwrite, writable, zeros_like_array
-from engine.ops.creation import finish, inside, like_array, numpy_dtype, place_of
+from engine.ops.creation import check_out, finish, inside, like_array, numpy_dtype, place_of
 from engine.tensor import Tensor, wrap
 
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -59,6 +59,7 @@ def _drawn(
     for n in shape:
         if n < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+    check_out(out, dtype)
     target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
     _check_inexact(name, target)
     xp, where = place_of(where)
@@ -151,6 +152,7 @@ def randint(
         raise TypeError("randint(): argument 'size' (position 2) must be tuple of ints, not " + type(size).__name__)
     low, high = (int(x.item()) if isinstance(x, Tensor) else operator.index(x) for x in (low, high))
     _check_span(low, high)
+    check_out(out, dtype)
     target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
     xp, where = place_of(device)
     with inside(xp, where):
@@ -189,6 +191,7 @@ def randperm(
     n = operator.index(n)
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {[n]}")
+    check_out(out, dtype)
     target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
     xp, where = place_of(device)
     with inside(xp, where):
@@ -284,6 +287,7 @@ def normal(
         if size is None:
             raise TypeError('normal() missing 1 required positional arguments: "size"')
         _check_std(std)
+        check_out(out, dtype)
         target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype)
         xp, where = place_of(device)
         with inside(xp, where):

@@ -255,7 +255,8 @@ class TestOldNames:
         assert "deprecated" in str(caught[0].message)
 
     @pytest.mark.parametrize(
-        "name", ["gesv", "solve", "gels", "lstsq", "symeig", "eig", "trtrs", "potrf", "potri", "potrs", "lu", "btrifact"]
+        "name",
+        ["gesv", "solve", "gels", "lstsq", "symeig", "eig", "trtrs", "potrf", "potri", "potrs", "lu", "btrifact"],
     )
     def test_out(self, name):
         a, b = leaf(3, 3).detach(), leaf(3, 2).detach()
