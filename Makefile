@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-scaling test-numpy test-onnx test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
+.PHONY: demo test conformance test-scaling test-numpy test-onnx test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,10 @@ test-cuda: $(VENV)/.cudatest  ## CUDA without a GPU: a stand-in machine, CuPy's 
 	$(BIN)/python -m benchmarks.gpu --stale
 
 check: lint types test  ## everything a change must pass
+
+conformance: $(STAMP)  ## PyTorch's own old tests on torch and here: TESTS="v1.1.0/test ..." TORCH=python [FILES="test_nn ..."] [TAGS=...] [OUT=...]
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check scipy
+	$(BIN)/python scripts/conformance.py --torch "$(TORCH)" $(if $(TAGS),--tags "$(TAGS)") $(if $(FILES),--files "$(FILES)") $(if $(OUT),--out "$(OUT)") $(TESTS)
 
 lint: $(STAMP)  ## rules and format; `ruff format .` puts the latter right
 	$(BIN)/ruff check .

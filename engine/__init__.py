@@ -21,7 +21,7 @@ from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the function, as in torch
 from engine.autograd import graph as _graph  # noqa: E402
-from engine.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
+from engine.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
 from engine.device import device  # noqa: E402, F401
 from engine.grad_mode import (  # noqa: E402, F401
@@ -53,7 +53,7 @@ from engine.random import (  # noqa: E402, F401
     seed,
     set_rng_state,
 )
-from engine.storage import Storage, UntypedStorage  # noqa: E402, F401
+from engine.storage import TypedStorage, UntypedStorage  # noqa: E402, F401
 from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
 from engine.torch_names import MODULES as _TORCH_NAMES  # noqa: E402
 from engine.torch_names import _names  # noqa: E402
@@ -92,6 +92,8 @@ def __getattr__(name: str) -> object:
         value = getattr(_importlib.import_module(f"engine.{_LAZY[name]}"), name)
         globals()[name] = value
         return value
+    if name == "Storage":  # the class of the default dtype's storages, which may change
+        return _importlib.import_module("engine.typed_storage").kind_of(_dtypes.get_default_dtype())
     if name == "__all__":  # from torch import *
         return sorted(n for n in __dir__() if n[0] != "_" and n not in _SUBPACKAGES)
     if name[:2] != "__":
@@ -115,6 +117,12 @@ def _share(*args: object) -> None:
     from engine.multiprocessing import reductions
 
     reductions.share(*args)
+
+
+def _storage_type(name: str) -> object:
+    from engine import typed_storage
+
+    return getattr(typed_storage, name, None)
 
 
 def _saved_hooks(name: str) -> object:
@@ -182,6 +190,8 @@ def _from_rows(name: str) -> object:
 
 # What low layers need from higher ones is registered here, where all of them may be named.
 _storage.registered.share = _share
+_storage.registered.tensor = Tensor
+_storage.registered.type_named = _storage_type
 _dispatch.providers.update(sparse_rows=_sparse_rows, compile=_compile)
 _graph.registered.saved_hooks = _saved_hooks
 _dispatch.overriding.start.append(_class_made)

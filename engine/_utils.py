@@ -102,11 +102,22 @@ class ExceptionWrapper:
     def reraise(self) -> None:
         """Raise it here."""
         text = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
+        if self.exc_type is KeyError:  # its str is the repr of the message
+            text = KeyErrorMessage(text)
         try:
             exception = self.exc_type(text)
-        except TypeError:
-            exception = RuntimeError(text)
+        except Exception:
+            raise RuntimeError(text) from None
         raise exception
+
+
+class KeyErrorMessage(str):
+    """A message that a KeyError prints as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def classproperty(func: Callable) -> property:

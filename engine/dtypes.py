@@ -278,11 +278,55 @@ def can_cast(from_: dtype, to: dtype) -> _bool:
     return from_.category <= to.category
 
 
-class finfo:
-    """Limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution (torch.finfo)."""
+class _Limits:
+    """What finfo and iinfo share: two objects of one type are equal and have no hash, and nothing can be assigned."""
+
+    __slots__ = ("dtype",)
+    dtype: str
+
+    def __eq__(self, other: object) -> _bool:
+        return type(other) is type(self) and other.dtype == self.dtype  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(type(self), name):
+            raise AttributeError(f"attribute '{name}' of 'torch.{type(self).__name__}' objects is not writable")
+        raise AttributeError(f"'torch.{type(self).__name__}' object has no attribute '{name}'")
+
+    def _fill(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (globals()[self.dtype],)
+
+
+def _checked_type(asked: str, given: Any) -> dtype:
+    found = of_type(given)
+    if not isinstance(found, dtype):
+        raise TypeError(f"{asked}(): argument 'type' (position 1) must be torch.dtype, not {type(found).__name__}")
+    return found
+
+
+class finfo(_Limits):
+    """Limits of a floating dtype: bits, eps, max, min, tiny, smallest_normal, resolution (torch.finfo).
+
+    `type` is the default dtype if not given; of a complex dtype the limits are those of its parts.  Raises TypeError
+    for any other dtype.
+    """
+
+    __slots__ = ("bits", "eps", "max", "min", "resolution", "smallest_normal", "tiny")
+    bits: _int
+    eps: _float
+    max: _float
+    min: _float
+    resolution: _float
+    smallest_normal: _float
+    tiny: _float
 
     def __init__(self, type: dtype | None = None) -> None:
-        type = get_default_dtype() if type is None else of_type(type)
+        type = get_default_dtype() if type is None else _checked_type("finfo", type)
         if not (type.is_floating_point or type.is_complex):
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type!r}'")
         real = type.to_real()
@@ -292,11 +336,11 @@ class finfo:
             info: Any = ml_dtypes.finfo(getattr(ml_dtypes, real.name))
         else:
             info = np.finfo(to_numpy(real))
-        self.bits = real.itemsize * 8
-        self.eps, self.max, self.min = _float(info.eps), _float(info.max), _float(info.min)
-        self.tiny = self.smallest_normal = _float(info.tiny)
-        self.resolution = _float(info.resolution)
-        self.dtype = real.name
+        tiny = _float(info.tiny)
+        self._fill(
+            bits=real.itemsize * 8, eps=_float(info.eps), max=_float(info.max), min=_float(info.min), tiny=tiny,
+            smallest_normal=tiny, resolution=10.0 ** -_int(info.nmant * 0.30103), dtype=real.name,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return (
@@ -305,20 +349,23 @@ class finfo:
         )
 
 
-class iinfo:
-    """Limits of an integer dtype: bits, min, max (torch.iinfo)."""
+class iinfo(_Limits):
+    """Limits of an integer dtype: bits, min, max (torch.iinfo).  Raises TypeError for any other dtype."""
+
+    __slots__ = ("bits", "max", "min")
+    bits: _int
+    max: _int
+    min: _int
 
     def __init__(self, type: dtype) -> None:
-        type = of_type(type)
-        if type.category not in (INTEGER, BOOL) or type is bool:
+        type = _checked_type("iinfo", type)
+        if type is bool:
+            raise TypeError("torch.bool is not supported by torch.iinfo")
+        if type.category != INTEGER:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type!r}'")
-        info = np.iinfo(to_numpy(type))
-        self.bits, self.min, self.max, self.dtype = (
-            info.bits,
-            _int(info.min),
-            _int(info.max),
-            type.name,
-        )
+        bits = 8 * type.itemsize
+        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if type.is_signed else (0, (1 << bits) - 1)
+        self._fill(bits=bits, min=low, max=high, dtype=type.name)
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["RemovableHandle", "noted", "watchers"]
+__all__ = ["RemovableHandle", "noted", "warn_if_unserializable", "watchers"]
 
 _ids = itertools.count()
 
@@ -62,3 +63,14 @@ class RemovableHandle:
 
 class HookDict(OrderedDict):
     """An ordered dict of hooks by id; a class of its own only so that it can be weakly referenced."""
+
+
+def warn_if_unserializable(hooks: Any) -> None:
+    """Warn of each hook of a tensor that pickling leaves out, unless `unserializable_hook` marked it."""
+    for hook in () if hooks is None else hooks.values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            warnings.warn(
+                f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the "
+                "function with @torch.utils.hooks.unserializable_hook to suppress this warning",
+                stacklevel=3,
+            )

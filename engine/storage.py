@@ -5,18 +5,12 @@ A tensor holds an array (strides over memory that numpy or CuPy owns); its Stora
 The owner of the memory is the root of the array's chain of `.base`; one Storage exists for a root as long as
 anyone holds it, so two tensors that share memory share `storage()` as well.  An owner other than an array (shared
 memory, a mapped file) stands behind the root array as its buffer, so nothing here depends on its kind.
-
-Note [Tensors of a storage]
-Memory that moves (`share_memory_`) takes the tensors over it along.  A tensor that is alone with its memory is known at
-once.  For others a root array knows its tensors by its list of weak references: every new tensor over old memory puts
-a `_Seen` of its root there, which goes when the tensor goes.  That costs a view a third of its time, so it begins with
-the first storage that moves while several tensors look at it: the one time when all objects of the process are walked.
 """
 
 from __future__ import annotations
 
-import gc
 import os
+import stat
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,84 +20,18 @@ import numpy as np
 from engine import backends, dtypes
 from engine.device import device
 from engine.layouts import over_buffer
+from engine.storage_tensors import (  # noqa: F401
+    begin_following,
+    follow,
+    follow_both,
+    following,
+    move_tensors,
+    registered,
+    root_of,
+    tensors_over,
+)
 
 __all__ = ["Storage", "TypedStorage", "UntypedStorage", "registered", "root_of"]
-
-
-class Registered:
-    """What a higher layer does for storages; `engine/__init__.py` registers it.
-
-    share(memory, tensor=None): move the memory, and every tensor over it, to where other processes can map it.
-    """
-
-    begin_following: Callable[[], None]  # the ops that give views are to call `follow` from now on
-    share: Callable[..., None]
-
-
-registered = Registered()
-
-
-def root_of(array: Any) -> Any:
-    """The array that owns the memory `array` looks at."""
-    while True:
-        base = array.base
-        if base is None or type(base) is not type(array):
-            return array
-        array = base
-
-
-class Following:
-    """Whether root arrays know their tensors: Note [Tensors of a storage]."""
-
-    on = False
-
-
-following = Following()
-_ref = weakref.ref
-
-
-class _Seen(weakref.ref):  # type: ignore[type-arg]
-    """Of a root array: a tensor looks at it."""
-
-    __slots__ = ("tensor",)
-    tensor: weakref.ref[Any]
-
-
-def follow(tensor: Any, array: Any) -> None:
-    """Let the root of `array`, which `tensor` looks at, know it."""
-    if isinstance(array, np.ndarray):
-        base = array.base
-        root = array if type(base) is not type(array) else base if type(base.base) is not type(base) else root_of(base)
-        seen = tensor._seen = _Seen(root)
-        seen.tensor = _ref(tensor)
-
-
-def follow_both(made: Any, source: Any) -> None:
-    """Let the root know two tensors over the same memory."""
-    follow(made, made.__dict__.get("_array"))  # not by name: an uninitialised one refuses to be read
-    follow(source, source.__dict__.get("_array"))
-
-
-def begin_following(kind: type) -> None:
-    """From now on every root array knows its tensors (instances of `kind`)."""
-    if following.on:
-        return
-    following.on = True
-    registered.begin_following()
-    for found in gc.get_objects():
-        if isinstance(found, kind) and "_array" in found.__dict__:
-            follow(found, found.__dict__["_array"])
-
-
-def tensors_over(root: Any) -> list[Any]:
-    """The tensors that look at the memory of `root`.  `begin_following` must have been called."""
-    found: dict[int, Any] = {}
-    for seen in weakref.getweakrefs(root):
-        tensor = seen.tensor() if type(seen) is _Seen else None
-        for one in () if tensor is None else (tensor, tensor._base):
-            if one is not None and "_array" in one.__dict__ and root_of(one.__dict__["_array"]) is root:
-                found[id(one)] = one
-    return list(found.values())
 
 
 _alive: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
@@ -186,6 +114,32 @@ def relocate(memory: Memory, root: Any) -> None:
     _alive[id(root)] = memory
 
 
+def resize(memory: Memory, nbytes: int) -> None:
+    """Give `memory` another size; what both have is copied, and the tensors that fit follow it.
+
+    A tensor that reaches beyond the new end stays with the old memory.  RuntimeError for memory that something else
+    owns: other processes, a file, a GPU.
+    """
+    root = memory.root
+    if nbytes == memory.nbytes:
+        return
+    if not isinstance(root, np.ndarray) or memory.is_shared or isinstance(root.base, np.memmap):
+        raise RuntimeError("Trying to resize storage that is not resizable")
+    old = memory.flat(dtypes.uint8)
+    fresh = np.zeros(nbytes, np.uint8)
+    kept = min(nbytes, old.size)
+    fresh[:kept] = old[:kept]
+    begin_following(registered.tensor)
+    low = np.lib.array_utils.byte_bounds(root)[0] if root.size else 0
+    over = [
+        t
+        for t in tensors_over(root)
+        if not t._array.size or np.lib.array_utils.byte_bounds(t._array)[1] - low <= nbytes
+    ]
+    move_tensors(over, low, fresh)
+    relocate(memory, fresh)
+
+
 def _rebuild_memory(data: bytes, where: str) -> Memory:
     array = np.frombuffer(bytearray(data), np.uint8) if data else np.zeros(0, np.uint8)
     target = device(where)
@@ -233,15 +187,12 @@ class UntypedStorage:
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """The first `nbytes` bytes of a file, mapped into memory; what is written reaches it only if `shared`."""
-        if not nbytes:
-            return cls(0)
-        if shared:
-            with open(filename, "ab") as file:
-                if os.fstat(file.fileno()).st_size < nbytes:  # of the file that is open: it is never cut off
-                    file.truncate(nbytes)
-        root = np.asarray(np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,)))
-        return cls(Memory.of(root))
+        """Return the first `nbytes` bytes of a file, mapped into memory.
+
+        If `shared`, what is written reaches the file, which is made or grown to that size first; else the file must be
+        as large.  RuntimeError for one that is not, that cannot be opened, or that is no regular file.
+        """
+        return cls(_mapped(os.fspath(filename), shared, nbytes) if nbytes else 0)
 
     def _flat(self) -> Any:
         return self._memory.flat(self._dtype)
@@ -272,6 +223,84 @@ class UntypedStorage:
     @property
     def is_cuda(self) -> bool:
         return self.device.type == "cuda"
+
+    is_hpu = is_sparse = is_sparse_csr = False
+
+    @property
+    def filename(self) -> str | None:
+        """The file that `from_file` mapped, or None."""
+        found = getattr(self._memory.root.base, "filename", None)
+        return None if found is None else str(found)
+
+    def get_device(self) -> int:
+        """The number of the GPU; -1 on the CPU."""
+        index = self.device.index
+        return -1 if index is None else index
+
+    def is_pinned(self, device: Any = "cuda") -> bool:
+        """Whether the memory is page-locked, for copies to the GPU that need not wait."""
+        return bool(backends.is_pinned(self._memory.root))
+
+    def pin_memory(self, device: Any = "cuda") -> UntypedStorage:
+        """A copy in page-locked memory.  RuntimeError without a GPU."""
+        return self._moved(lambda tensor: tensor.pin_memory())
+
+    def cpu(self) -> UntypedStorage:
+        """This storage, or a copy of it on the CPU."""
+        return self.to(device("cpu"))
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """This storage, or a copy of it on a GPU, the current one by default."""
+        return self.to("cuda" if device is None else device, non_blocking)
+
+    def to(self, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """This storage, or a copy of it on a device."""
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def _moved(self, move: Callable[[Any], Any]) -> UntypedStorage:
+        tensor = registered.tensor._from_array(self._flat())  # type: ignore[attr-defined]
+        found = move(tensor)
+        return self if found is tensor else self._over(Memory.of(found._array))
+
+    def _over(self, memory: Memory) -> UntypedStorage:
+        """Another storage of this kind."""
+        return UntypedStorage(memory)
+
+    def new(self, *args: Any) -> UntypedStorage:
+        """A storage of this kind: empty, of so many elements, or of a sequence of numbers."""
+        source = args[0] if args else 0
+        if isinstance(source, int):
+            return self._over(Memory.of(np.zeros(source, dtypes.to_numpy(self._dtype))))
+        return self._over(Memory.of(np.array(source, dtypes.to_numpy(self._dtype))))
+
+    def resizable(self) -> bool:
+        """Whether `resize_` is possible."""
+        root = self._memory.root
+        return isinstance(root, np.ndarray) and not self.is_shared() and not isinstance(root.base, np.memmap)
+
+    def resize_(self, size: int) -> None:
+        """Change the number of elements.  Tensors over this storage follow it, if they fit.
+
+        RuntimeError for storages that other processes, a file or a GPU own.
+        """
+        resize(self._memory, size * self._dtype.itemsize)
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of its type, or with `dtype` (a class, its name, or a dtype) the storage as that type."""
+        if dtype is None:
+            return "torch.storage.UntypedStorage"
+        wanted = registered.type_named(dtype.rpartition(".")[2]) if isinstance(dtype, str) else dtype
+        element = wanted if isinstance(wanted, dtypes.dtype) else getattr(wanted, "dtype", None)
+        if element is None:
+            raise RuntimeError(f"Cannot convert a storage to type {dtype}")
+        return self if type(self) is Storage and self._dtype is element else self._converted(element)
+
+    def _converted(self, dtype: dtypes.dtype) -> Storage:
+        """A typed storage with the elements converted to `dtype`."""
+        return Storage(Memory.of(self._flat().astype(dtypes.to_numpy(dtype))), dtype)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
 
     def is_shared(self) -> bool:
         """Whether other processes can map this memory."""
@@ -308,7 +337,7 @@ class UntypedStorage:
         self._flat()[...] = value
         return self
 
-    def copy_(self, source: UntypedStorage) -> UntypedStorage:
+    def copy_(self, source: UntypedStorage, non_blocking: bool | None = None) -> UntypedStorage:
         """Copy the elements of another storage of the same length."""
         if len(source) != len(self):
             raise RuntimeError(
@@ -341,7 +370,7 @@ class UntypedStorage:
 
     def __repr__(self) -> str:
         body = "\n ".join(str(v) for v in self.tolist())
-        return f" {body}\n[{type(self).__name__}(device={self.device}) of size {self.size()}]"
+        return f" {body}\n[torch.storage.UntypedStorage(device={self.device}) of size {self.size()}]"
 
 
 class _Part(UntypedStorage):
@@ -369,7 +398,7 @@ class _Part(UntypedStorage):
         return UntypedStorage(Memory.of(backends.xp_of(self._bytes).array(self._bytes)))
 
 
-class Storage(UntypedStorage):
+class TypedStorage(UntypedStorage):
     """The elements behind a tensor, typed: what `Tensor.storage()` gives."""
 
     def __init__(self, memory: Memory | int = 0, dtype: dtypes.dtype | None = None) -> None:
@@ -380,10 +409,67 @@ class Storage(UntypedStorage):
     def dtype(self) -> dtypes.dtype:
         return self._dtype
 
+    def _over(self, memory: Memory) -> Storage:
+        return Storage(memory, self._dtype)
+
+    def pickle_storage_type(self) -> str:
+        """The name of its class in files of torch: `FloatStorage`."""
+        return f"{dtypes.scalar_name(self._dtype)}Storage"
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The name of its type (`torch.FloatStorage`), or the storage as another type."""
+        if dtype is None:
+            return f"torch.{'cuda.' if self.is_cuda else ''}{self.pickle_storage_type()}"
+        return super().type(dtype, non_blocking)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+        if not isinstance(index, int):
+            raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
+        return super().__getitem__(index)
+
     def __repr__(self) -> str:
         body = "\n ".join(str(v) for v in self.tolist())
         kind = f"torch.storage.TypedStorage(dtype={self._dtype!r}, device={self.device})"
         return f" {body}\n[{kind} of size {self.size()}]"
 
 
-TypedStorage = Storage
+def _mapped(filename: str, shared: bool, nbytes: int) -> Memory:
+    try:
+        found = os.stat(filename) if os.path.lexists(filename) or not shared else None
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise RuntimeError(f"<{filename}> is no regular file: only these can be mapped")
+        if shared and (found is None or found.st_size < nbytes):
+            with open(filename, "ab") as grown:
+                grown.truncate(nbytes)
+        elif found is not None and found.st_size < nbytes:
+            raise RuntimeError(
+                f"file <{filename}> size <{found.st_size}> is smaller than the required mapping size <{nbytes}>"
+            )
+        return Memory.of(np.asarray(np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))))
+    except OSError as error:
+        how = "read-write" if shared else "read-only"
+        raise RuntimeError(
+            f"unable to open file <{filename}> in {how} mode: {error.strerror} ({error.errno})"
+        ) from error
+
+
+def _conversion(name: str, dtype: dtypes.dtype) -> Any:
+    def convert(self: UntypedStorage) -> Storage:
+        return self._converted(dtype)
+
+    convert.__name__, convert.__doc__ = name, f"A storage with the elements converted to {dtype!r}."
+    return convert
+
+
+for _name, _dtype in {
+    "double": dtypes.float64, "float": dtypes.float32, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
+    "long": dtypes.int64, "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+    "bool": dtypes.bool, "complex_float": dtypes.complex64, "complex_double": dtypes.complex128,
+}.items():  # fmt: skip
+    setattr(UntypedStorage, _name, _conversion(_name, _dtype))
+
+Storage = TypedStorage  # the name of torch 0.4 to 1.12

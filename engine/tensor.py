@@ -4,8 +4,10 @@ the object itself: memory, versions, gradient, hooks, conversion to Python, copy
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from operator import index as index_of
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +18,41 @@ from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, vie
 from engine.autograd.versions import Aliases, aliased, mark
 from engine.device import CPU, device
 from engine.grad_mode import inferring
-from engine.hooks import HookDict, RemovableHandle
+from engine.hooks import HookDict, RemovableHandle, warn_if_unserializable
 from engine.layouts import ChannelsLast, RestoreTorchOrder, element_strides
 from engine.storage import Memory, Storage, UntypedStorage, follow, follow_both, following, memory_of, strided
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
 new = object.__new__
+new_size = tuple.__new__  # `Size` of a tuple that needs no check
+
+_GRAD_OF_NON_LEAF = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access "
+    "the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more informations."
+)
+_CONVERSION = (
+    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+    "Consider using tensor.detach() first."
+)
+_warned: set[str] = set()  # what is said once a process
+
+
+def read_only(name: str, get: Callable[[Any], Any], doc: str | None = None) -> property:
+    """Return an attribute of Tensor that can be neither assigned nor deleted: AttributeError with torch's sentence."""
+
+    def refuse(*_: Any) -> None:
+        raise AttributeError(f"attribute '{name}' of 'torch._C.TensorBase' objects is not writable")
+
+    return property(get, refuse, refuse, doc)
+
+
+def _warn_of_conversion() -> None:
+    if "conversion" not in _warned:
+        _warned.add("conversion")
+        warnings.warn(_CONVERSION, stacklevel=3)
 
 
 def raw_array(tensor: Any) -> Any:
@@ -37,10 +67,20 @@ def _scalar(array: Any) -> Any:
     return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
 
 
+def _whole(size: Any, place: int) -> int:
+    try:
+        return index_of(size)
+    except TypeError:
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{type(size).__name__}')") from None
+
+
 class Size(tuple[int, ...]):
     """A shape: a tuple of ints with `numel()`."""
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Any = ()) -> Size:
+        return tuple.__new__(cls, [n if n.__class__ is int else _whole(n, i) for i, n in enumerate(sizes)])
 
     def numel(self) -> int:
         """The number of elements of this shape."""
@@ -90,7 +130,6 @@ class Tensor(metaclass=_TensorMeta):
     _aliases: Aliases | None = None
     _accumulator: Any = None
     _post_accumulate_hooks: Any = None
-    _backward_hooks = None  # kept for code that looks; hooks live on nodes
     name = None
     __array_priority__ = 1000  # numpy's operators give way to ours
     is_sparse = False
@@ -117,14 +156,14 @@ class Tensor(metaclass=_TensorMeta):
     def shape(self) -> Size:
         """The sizes."""
         converted = self._channels_last
-        return Size(self._array.shape if converted is None else converted.shape)
+        return new_size(Size, self._array.shape if converted is None else converted.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The sizes, or the one of `dim`."""
         converted = self._channels_last
         shape = self._array.shape if converted is None else converted.shape
         if dim is None:
-            return Size(shape)
+            return new_size(Size, shape)
         if dim.__class__ is int and -len(shape) <= dim < len(shape):
             return shape[dim]
         return shape[own_dim("size", dim, len(shape))]
@@ -267,6 +306,10 @@ class Tensor(metaclass=_TensorMeta):
         if following.on:
             follow_both(self, source)
 
+    @data.deleter
+    def data(self) -> None:
+        raise RuntimeError("Deleting tensor data is not allowed. Delete tensor instead!")
+
     @property
     def _version(self) -> int:
         return self._vc[0] if self._vc.__class__ is list else self._vc.untracked()  # type: ignore[attr-defined]
@@ -285,7 +328,7 @@ class Tensor(metaclass=_TensorMeta):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise RuntimeError(f"requires_grad must be a bool, not {type(value).__name__}")
+            raise RuntimeError("requires_grad must be a bool")
         if not value:
             if self.grad_fn is not None:
                 raise RuntimeError(
@@ -293,7 +336,9 @@ class Tensor(metaclass=_TensorMeta):
                     "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
         elif not (self.is_floating_point() or self.is_complex()):
-            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+        elif self.grad_fn is not None:
+            raise RuntimeError("you can only change requires_grad flags of leaf variables.")
         if value and self._vc.__class__ is not list:
             self._vc.check_requires_grad()  # type: ignore[attr-defined]
         if value or self._requires_grad is not MAYBE:
@@ -301,10 +346,18 @@ class Tensor(metaclass=_TensorMeta):
 
     @requires_grad.deleter
     def requires_grad(self) -> None:
-        raise RuntimeError("cannot delete requires_grad")
+        raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set `requires_grad` in place and return the tensor."""
+        """Set `requires_grad` in place and return the tensor.
+
+        Raises RuntimeError for integers, and for False on a non-leaf.
+        """
+        if requires_grad is True:
+            if not (self.is_floating_point() or self.is_complex()):
+                raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            if self.grad_fn is not None:
+                return self
         self.requires_grad = requires_grad
         return self
 
@@ -313,6 +366,11 @@ class Tensor(metaclass=_TensorMeta):
         """The node that made this tensor; None for leaves."""
         edge = self._edge if self._view is None else view_edge(self)
         return None if edge is None else edge[0]
+
+    def _refuse_deletion(self) -> None:
+        raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
+
+    _grad_fn = property(grad_fn.fget, None, _refuse_deletion, "`grad_fn`, under the name of torch's own code.")
 
     @property
     def output_nr(self) -> int:
@@ -327,8 +385,11 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient, or None."""
-        return self._grad
+        """The accumulated gradient, or None; for a non-leaf without `retain_grad()` with a warning."""
+        found = self._grad
+        if found is None and self._requires_grad and not self.is_leaf and not self.retains_grad:
+            warnings.warn(_GRAD_OF_NON_LEAF, stacklevel=2)
+        return found
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -371,7 +432,8 @@ class Tensor(metaclass=_TensorMeta):
             raise RuntimeError(
                 "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for "
                 "training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence "
-                "detach_() cannot be called on these gradients."
+                "detach_() cannot be called on these gradients. To fix this error, please refer to the "
+                "Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
             )
         self._edge = None
         self._requires_grad = False
@@ -395,6 +457,23 @@ class Tensor(metaclass=_TensorMeta):
         handle = RemovableHandle(hooks)
         hooks[handle.id] = hook
         return handle
+
+    @property
+    def _backward_hooks(self) -> HookDict | None:
+        """The hooks of `register_hook`, for code that looks; None if there never was one."""
+        node = self.grad_fn
+        if node is None:
+            return self._hooks
+        found = None if node._extra is None else node._extra.pre_hooks
+        return None if found is None else found.get(self.output_nr)
+
+    @_backward_hooks.setter
+    def _backward_hooks(self, hooks: Any) -> None:
+        self._hooks = hooks
+
+    @_backward_hooks.deleter
+    def _backward_hooks(self) -> None:
+        raise RuntimeError("Deletion of _backwards_hooks not allowed!")
 
     def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(tensor)` on a leaf after its `.grad` was accumulated."""
@@ -492,6 +571,8 @@ class Tensor(metaclass=_TensorMeta):
         return int(single(self._array.size) and _scalar(self._array))
 
     def __float__(self) -> float:
+        if self._requires_grad:
+            _warn_of_conversion()
         return float(single(self._array.size) and _scalar(self._array))
 
     def __complex__(self) -> complex:
@@ -504,6 +585,9 @@ class Tensor(metaclass=_TensorMeta):
 
     def __hash__(self) -> int:
         return id(self)
+
+    def __delitem__(self, index: Any) -> None:
+        raise TypeError("Tensor does not support deleting items")
 
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, Tensor | int | float | complex):
@@ -538,7 +622,7 @@ class Tensor(metaclass=_TensorMeta):
         if not self.is_leaf:
             raise RuntimeError(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
-                "moment. If you were attempting to deepcopy a module, this may be because of a "
+                "moment.  If you were attempting to deepcopy a module, this may be because of a "
                 "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
             )
         if id(self) in memo:
@@ -559,6 +643,7 @@ class Tensor(metaclass=_TensorMeta):
         return result
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        warn_if_unserializable(self._backward_hooks)
         state = {k: v for k, v in self.__dict__.items() if k not in _INTERNAL}
         memory = memory_of(self)
         return (
@@ -587,8 +672,15 @@ class Tensor(metaclass=_TensorMeta):
         if following.on:
             follow_both(result, data)
         if require_grad:
+            if not (data.is_floating_point() or data.is_complex()):
+                raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
             result.requires_grad = True
         return result
+
+
+for _name, _member in list(vars(Tensor).items()):
+    if type(_member) is property and _member.fset is _member.fdel is None and _member.fget is not None:
+        setattr(Tensor, _name, read_only(_name, _member.fget, _member.__doc__))
 
 
 _INTERNAL = frozenset(
@@ -673,18 +765,24 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: An
         if isinstance(source, Size):
             array = np.zeros(source, np_dtype)
         elif isinstance(source, Tensor):
-            array = source._array.astype(np_dtype, copy=False)
+            if source.dtype is not dtype:
+                raise TypeError(f"expected {dtypes.tensor_type(dtype)} (got {source.type()})")
+            array = source._array
         elif isinstance(source, UntypedStorage):
+            if isinstance(source, Storage) and source.dtype is not dtype:
+                raise RuntimeError(
+                    f"Expected a Storage of type {dtypes.scalar_name(dtype)} or an UntypedStorage, but got type "
+                    f"{dtypes.scalar_name(source.dtype)} for argument 1 'storage'"
+                )
             array = source._memory.flat(dtype)
         else:
-            if isinstance(source, list | tuple):
-                source = [s.tolist() if isinstance(s, Tensor) else s for s in source]
-            try:
-                array = np.array(source, dtype=np_dtype)
-            except OverflowError:
-                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
+            array = _legacy_data(source, dtype, np_dtype)
     elif any(not isinstance(s, int) for s in data):
-        raise TypeError(f"new(): expected sizes as ints or one sequence, got {data!r}")
+        kinds = ", ".join(type(s).__name__ for s in data)
+        raise TypeError(
+            f"new() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
+            " * (int ... size)\n * (sequence data)\n"
+        )
     else:
         array = np.zeros(data, np_dtype) if data else np.zeros((0,), np_dtype)
     if where is not None and device(where).type != "cpu":
@@ -693,6 +791,28 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: An
     result: Any = new(cls)
     _init(result, array)
     return result
+
+
+def listed(data: Any) -> list[Any]:
+    """Return the items of a user's sequence.  ValueError if it does not give them."""
+    try:
+        return [data[i] for i in range(len(data))]
+    except Exception:
+        raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from None
+
+
+def _legacy_data(source: Any, dtype: dtypes.dtype, np_dtype: Any) -> np.ndarray:
+    if isinstance(source, list | tuple):
+        source = [s.tolist() if isinstance(s, Tensor) else s for s in source]
+    elif not hasattr(source, "__array__") and hasattr(source, "__len__"):
+        source = listed(source)
+    try:
+        return np.array(source, dtype=np_dtype)
+    except OverflowError:
+        wide, limits = np.array(source), dtypes.iinfo(dtype)
+        if wide.dtype.kind == "i" and not dtype.is_signed and wide.min() >= -limits.max and wide.max() <= limits.max:
+            return wide.astype(np_dtype)  # negative numbers wrap around
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
 
 
 def is_tensor(obj: Any) -> bool:

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from engine import dtypes
-from engine.storage import Storage, TypedStorage
+from engine.storage import Storage, TypedStorage, UntypedStorage
 
 __all__ = [
     "BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage", "ComplexDoubleStorage", "ComplexFloatStorage",
@@ -22,14 +22,22 @@ class _Kind(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Storage) and instance.dtype is cls.dtype
 
-    def __call__(cls, source: Any = 0, **kwargs: Any) -> Storage:
+    def __call__(cls, source: Any = 0, *, wrap_storage: UntypedStorage | None = None, **kwargs: Any) -> Storage:
+        source = source if wrap_storage is None else wrap_storage
         if isinstance(source, int):
             return Storage(source, cls.dtype)
         if isinstance(source, list | tuple):
             result = Storage(len(source), cls.dtype)
             result._flat()[...] = source
             return result
-        return Storage(getattr(source, "_memory", source), cls.dtype)
+        if not isinstance(source, UntypedStorage):
+            raise TypeError(f"{cls.__name__}(): expected a number of elements, a sequence or a storage, got {source!r}")
+        return Storage(source._memory, cls.dtype)
+
+    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> Storage:
+        """Return the first `size` elements of a file, mapped into memory: see `UntypedStorage.from_file`."""
+        nbytes = size * dtypes.to_numpy(cls.dtype).itemsize
+        return Storage(UntypedStorage.from_file(filename, shared, nbytes)._memory, cls.dtype)
 
     def from_buffer(
         cls, buffer: Any, byte_order: str | None = None, *, count: int = -1, offset: int = 0, dtype: Any = None
@@ -75,3 +83,8 @@ ByteStorage = _kind("ByteStorage", dtypes.uint8)
 BoolStorage = _kind("BoolStorage", dtypes.bool)
 ComplexFloatStorage = _kind("ComplexFloatStorage", dtypes.complex64)
 ComplexDoubleStorage = _kind("ComplexDoubleStorage", dtypes.complex128)
+
+
+def kind_of(dtype: dtypes.dtype) -> _Kind:
+    """Return the class of the storages of a dtype: `FloatStorage` for float32."""
+    return globals()[f"{dtypes.scalar_name(dtype)}Storage"]  # type: ignore[no-any-return]

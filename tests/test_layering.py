@@ -26,7 +26,7 @@ LAYERS = (
         "autograd.saved",
         "autograd.engine",
         "autograd.inplace",
-        "autograd.anomaly",
+        "autograd.anomaly_mode",
     ),
     ("tensor", "_tensor_str"),
     ("dispatch",),

@@ -1,6 +1,6 @@
 """Automatic differentiation: `backward`, `grad`, `Function`, grad modes, `gradcheck`, the profiler.
 
-The graph itself (graph, engine, versions, inplace, anomaly) knows no operation; what stands above the ops is
+The graph itself (graph, engine, versions, inplace, anomaly_mode) knows no operation; what stands above the ops is
 imported at first use.
 """
 
@@ -15,7 +15,7 @@ _WHERE = {
     "backward": "api", "grad": "api", "Variable": "api", "variable": "api", "Function": "function",
     "FunctionCtx": "function", "function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
     "profiler": "profiler", "profiler_util": "profiler_util", "functional": "functional", "graph": "graph",
-    "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly", "anomaly_mode": "anomaly",
+    "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "anomaly_mode": "anomaly_mode",
     "forward_ad": "forward_ad",
     "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode",
     "inference_mode": "grad_mode", "grad_mode": "grad_mode", "profiler_legacy": "profiler_legacy",
@@ -38,7 +38,7 @@ _MODULES = frozenset(
 )
 
 if TYPE_CHECKING:
-    from engine.autograd import anomaly as _anomaly
+    from engine.autograd import anomaly_mode as anomaly_mode
     from engine.autograd import function as function
     from engine.autograd import functional as functional
     from engine.autograd import grad_mode as grad_mode
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from engine.autograd import profiler as profiler
     from engine.autograd import profiler_util as profiler_util
     from engine.autograd import variable as variable
-    from engine.autograd.anomaly import detect_anomaly as detect_anomaly
-    from engine.autograd.anomaly import set_detect_anomaly as set_detect_anomaly
+    from engine.autograd.anomaly_mode import detect_anomaly as detect_anomaly
+    from engine.autograd.anomaly_mode import set_detect_anomaly as set_detect_anomaly
     from engine.autograd.api import Variable as Variable
     from engine.autograd.api import backward as backward
     from engine.autograd.api import grad as grad
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from engine.grad_mode import no_grad as no_grad
     from engine.grad_mode import set_grad_enabled as set_grad_enabled
 
-    anomaly_mode = _anomaly
 else:
 
     def __getattr__(name: str) -> object:

@@ -14,7 +14,7 @@ from typing import Any
 
 from numpy import asarray, ndarray
 
-from engine.autograd import anomaly
+from engine.autograd import anomaly_mode as anomaly
 from engine.autograd.graph import (
     AccumulateGrad,
     Edge,
@@ -465,7 +465,7 @@ def _before(extra: Extra, grads: list[Any]) -> None:
     """Tensor hooks, then retain_grad, then node pre-hooks; `grads` is changed in place."""
     if extra.pre_hooks:
         for nr, hooks in list(extra.pre_hooks.items()):
-            if grads[nr] is not None and hooks:
+            if hooks:  # an output that got no gradient, too, as in torch: its hooks are called with None
                 grads[nr] = run_hooks(hooks, grads[nr])
     if extra.retains:
         for nr, ref in extra.retains.items():

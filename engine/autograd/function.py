@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.autograd import anomaly
+from engine.autograd import anomaly_mode as anomaly
 from engine.autograd.graph import Node, View, edge_of, registered, requires_grad_of
 from engine.autograd.inplace import rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
@@ -19,7 +19,7 @@ from engine.dtypes import INEXACT
 from engine.grad_mode import mode
 from engine.tensor import Tensor, wrap, wrap_alias
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "InplaceFunction", "once_differentiable"]
 
 
 # What applies a Function to mapped arguments while a vmap runs: `engine/func` puts it here.
@@ -332,6 +332,14 @@ class Function(metaclass=FunctionMeta):
         ctx._dirty = ctx._non_differentiable = ()
         ctx._to_save = None
         return wrapped[0] if single else tuple(wrapped)
+
+
+class InplaceFunction(Function):
+    """A Function whose `forward` may write to its input: an old name, without anything of its own but `inplace`."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
 
 def _meta(argument: Tensor) -> tuple[Any, ...]:

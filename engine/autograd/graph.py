@@ -335,6 +335,8 @@ def run_hooks(hooks: HookDict, gradient: Any) -> Any:
                     f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect type: expected a Tensor, got "
                     f"{type(result).__name__}"
                 )
+            if gradient is None:
+                raise RuntimeError("can't replace a None gradient with a non-None value")
             if result.shape != gradient.shape:
                 raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
             gradient = result

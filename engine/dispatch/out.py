@@ -61,11 +61,6 @@ _SENTENCES = {
 }
 _EXACT = {name: sentence for sentence, names in _SENTENCES.items() for name in names.split()}
 _COPIES = next(iter(_SENTENCES))
-_C_TYPES = {
-    "uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long int",
-    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double", "bool": "bool",
-    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
-}  # fmt: skip
 
 
 def check_dtype(record: Any, want: dtypes.dtype, have: dtypes.dtype) -> None:
@@ -80,11 +75,10 @@ def check_dtype(record: Any, want: dtypes.dtype, have: dtypes.dtype) -> None:
     if name == "bernoulli" or (joins and dtypes.can_cast(want, have)):
         return
     if sentence is not None:
-        names = [str(d).partition(".")[2] for d in (want, have)]
         error = TypeError if joins else RuntimeError
         raise error(
             sentence.format(
-                name=record.called, want=_C_TYPES.get(names[0], names[0]), have=_C_TYPES.get(names[1], names[1]),
+                name=record.called, want=dtypes.cpp_name(want), have=dtypes.cpp_name(have),
                 Want=dtypes.scalar_name(want), Have=dtypes.scalar_name(have),
             )
         )  # fmt: skip
@@ -150,6 +144,10 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
     for target in outs:
         if not isinstance(target, Tensor):
             raise argument_error(record.called, None, "out", "Tensor", target)
+    for a in (*args, *kwargs.values()):
+        if isinstance(a, dtypes.dtype) and outs[0].dtype is not a:
+            names = dtypes.cpp_name(a), dtypes.cpp_name(outs[0].dtype)
+            raise RuntimeError(f"Expected out tensor to have dtype {names[0]}, but got {names[1]} instead")
     tensors = [a for a in args if isinstance(a, Tensor)]
     for a in args:
         if isinstance(a, tuple | list):

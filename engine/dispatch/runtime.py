@@ -15,7 +15,8 @@ import numpy as np
 
 from engine import backends, dtypes
 from engine._checks import broadcast_shapes, size_of, wrap_dim
-from engine.autograd import anomaly, graph
+from engine.autograd import anomaly_mode as anomaly
+from engine.autograd import graph
 from engine.autograd.graph import MAYBE, Node, View, registered
 from engine.autograd.inplace import check_writable, rebase
 from engine.autograd.versions import SavedResult, check_input, mark, second_time, unpack_result

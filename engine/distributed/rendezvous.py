@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
 from engine.distributed.file_store import FileStore
@@ -27,9 +28,17 @@ def _from_environment(name: str) -> str:
 
 def rendezvous(
     url: str, rank: int = -1, world_size: int = -1, timeout: datetime.timedelta = TIMEOUT
-) -> tuple[Store, int, int]:
-    """The store, this process's rank, the number of processes.  ValueError for what is missing, RuntimeError for an
-    unknown scheme, DistNetworkError where the store cannot be had within `timeout`."""
+) -> Iterator[tuple[Store, int, int]]:
+    """Give once the store, this process's rank and the number of processes, as an iterator.
+
+    Raises ValueError for what is missing, RuntimeError for an unknown scheme and when it is asked a second time,
+    DistNetworkError where the store cannot be had within `timeout`.
+    """
+    yield _found(url, rank, world_size, timeout)
+    raise RuntimeError(f"Unable to perform rerendezvous using {urlsplit(url).scheme}:// method")
+
+
+def _found(url: str, rank: int, world_size: int, timeout: datetime.timedelta) -> tuple[Store, int, int]:
     parts = urlsplit(url)
     for key, value in parse_qsl(parts.query):
         if key == "rank" and rank < 0:

@@ -12,6 +12,13 @@ from engine.tensor import Size, Tensor
 __all__ = ["Dirichlet"]
 
 
+def _Dirichlet_backward(x: Tensor, concentration: Tensor, grad_output: Tensor) -> Tensor:
+    """The gradient of a draw `x` with respect to the concentration.  x, concentration, grad_output (*, n) -> (*, n)."""
+    total = concentration.sum(-1, True).expand_as(concentration)
+    slope = engine._dirichlet_grad(x, concentration, total)
+    return slope * (grad_output - (x * grad_output).sum(-1, True))
+
+
 class Dirichlet(ExponentialFamily):
     """Probabilities of n categories, of weights `concentration`.  concentration (*, n) -> batch (*), event (n)."""
 

@@ -479,3 +479,11 @@ def _expfamily_expfamily(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
     for mine, other, gradient in zip(params, theirs, gradients, strict=True):
         result = result - _sum_rightmost((other - mine) * gradient, len(q.event_shape))
     return result
+
+
+def __getattr__(name: str) -> Any:
+    """The functions of pairs under their names in torch: `_kl_beta_beta`."""
+    found = globals().get(name[3:]) if name.startswith("_kl_") else None
+    if found is None:
+        raise AttributeError(f"module 'torch.distributions.kl' has no attribute '{name}'")
+    return found

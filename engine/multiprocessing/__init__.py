@@ -8,7 +8,6 @@ Spawned children see the torch names if this process does (`engine.torch_alias`)
 from __future__ import annotations
 
 import multiprocessing as _standard
-from collections.abc import Callable
 from multiprocessing import (
     Array,
     AuthenticationError,
@@ -56,6 +55,15 @@ from engine.multiprocessing.reductions import (
     init_reductions,
     set_sharing_strategy,
 )
+from engine.multiprocessing.spawn import (
+    ProcessContext,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
+    SpawnContext,
+    spawn,
+    start_processes,
+)
 
 __all__ = [
     "Array", "AuthenticationError", "Barrier", "BoundedSemaphore", "BufferTooShort", "Condition", "Event",
@@ -96,119 +104,6 @@ else:
 
             return importlib.import_module(f"multiprocessing.{name}")
         return getattr(_standard, name)
-
-
-class ProcessException(Exception):
-    """A child failed: `error_index` says which, `error_pid` its process."""
-
-    def __init__(self, msg: str, error_index: int, pid: int | None) -> None:
-        super().__init__(msg)
-        self.msg, self.error_index, self.error_pid = msg, error_index, pid
-
-
-class ProcessRaisedException(ProcessException):
-    """A child raised an exception; the message has its traceback."""
-
-
-class ProcessExitedException(ProcessException):
-    """A child ended with `exit_code`, or by a signal."""
-
-    def __init__(self, msg: str, error_index: int, error_pid: int | None, exit_code: int) -> None:
-        super().__init__(msg, error_index, error_pid)
-        self.exit_code = exit_code
-
-
-def _run(fn: Callable, index: int, args: tuple, errors: Any) -> None:
-    try:
-        fn(index, *args)
-    except KeyboardInterrupt:
-        pass
-    except Exception:
-        import sys
-        import traceback
-
-        errors.put(traceback.format_exc())
-        sys.exit(1)
-
-
-class ProcessContext:
-    """The running children of `spawn(join=False)`."""
-
-    def __init__(self, processes: list, error_queues: list) -> None:
-        self.processes, self.error_queues = processes, error_queues
-
-    def pids(self) -> list[int]:
-        """The children's process ids."""
-        return [int(process.pid) for process in self.processes]
-
-    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Wait until all have ended (True), or one failed: the others are ended and its exception raised."""
-        from multiprocessing import connection
-
-        alive = {process.sentinel: process for process in self.processes if process.is_alive()}
-        for sentinel in connection.wait(list(alive), timeout) if alive else []:
-            alive.pop(sentinel).join()  # the sentinel may come before the exit code
-        failed = next((i for i, p in enumerate(self.processes) if p.exitcode not in (None, 0)), None)
-        if failed is None:
-            return not alive
-        for process in self.processes:
-            if process.is_alive():
-                process.terminate()
-            process.join(grace_period)
-        process, errors = self.processes[failed], self.error_queues[failed]
-        if errors.empty():
-            raise ProcessExitedException(
-                f"process {failed} terminated with exit code {process.exitcode}",
-                failed,
-                process.pid,
-                process.exitcode,
-            )
-        raise ProcessRaisedException(
-            f"\n\n-- Process {failed} terminated with the following error:\n{errors.get()}",
-            failed,
-            process.pid,
-        )
-
-
-class SpawnContext(ProcessContext):
-    """torch 1.0's name of ProcessContext."""
-
-
-def start_processes(
-    fn: Callable,
-    args: tuple = (),
-    nprocs: int = 1,
-    join: bool = True,
-    daemon: bool = False,
-    start_method: str = "spawn",
-) -> ProcessContext | None:
-    """Run `fn(i, *args)` in `nprocs` processes; the context without `join`.  An error in one ends all."""
-    context = _standard.get_context(start_method)
-    processes, queues = [], []
-    for i in range(nprocs):
-        errors = context.SimpleQueue()
-        process = context.Process(target=_run, args=(fn, i, args, errors), daemon=daemon)
-        process.start()
-        processes.append(process)
-        queues.append(errors)
-    running = ProcessContext(processes, queues)
-    if not join:
-        return running
-    while not running.join():
-        pass
-    return None
-
-
-def spawn(
-    fn: Callable,
-    args: tuple = (),
-    nprocs: int = 1,
-    join: bool = True,
-    daemon: bool = False,
-    start_method: str = "spawn",
-) -> ProcessContext | None:
-    """`start_processes` with spawned processes."""
-    return start_processes(fn, args, nprocs, join, daemon, start_method)
 
 
 init_reductions()

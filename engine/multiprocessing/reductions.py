@@ -20,16 +20,14 @@ import sys
 import threading
 from functools import cache
 from multiprocessing import reduction
-from typing import Any
 
 import numpy as np
 
 from engine import backends
-from engine.layouts import over_buffer
 from engine.multiprocessing import cuda
 from engine.multiprocessing.blocks import Block, Bytes, Named, Unnamed, out_of_files
 from engine.nn.parameter import Parameter
-from engine.storage import Memory, begin_following, follow, following, relocate, tensors_over
+from engine.storage import Memory, begin_following, move_tensors, relocate, tensors_over
 from engine.tensor import Tensor, wrap
 
 __all__ = [
@@ -101,19 +99,8 @@ def share(memory: Memory, tensor: Tensor | None = None) -> None:
         over = tensors_over(root)
         if tensor is not None and all(t is not tensor for t in over):  # made before, from an array
             over.append(tensor)
-    moved: dict[int, Any] = {}
     fresh = block.memory().root
-    for t in over:
-        array = t.__dict__["_array"]
-        if id(array) not in moved:
-            offset = array.__array_interface__["data"][0] - low if array.size else 0
-            moved[id(array)] = (
-                array,
-                over_buffer(fresh, array.dtype, array.shape, array.strides, offset),
-            )
-        t.__dict__["_array"] = moved[id(array)][1]
-        if following.on:
-            follow(t, t.__dict__["_array"])
+    move_tensors(over, low, fresh)
     relocate(memory, fresh)
 
 

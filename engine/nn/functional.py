@@ -7,6 +7,7 @@ from typing import Any
 
 import engine
 from engine.nn import _reduction as _Reduction  # noqa: F401
+from engine.nn import grad as grad
 from engine.nn._functional_activation import (  # noqa: F401
     _get_softmax_dim,
     alpha_dropout,

@@ -5,6 +5,7 @@ from typing import Any
 from engine.dtypes import dtype as _dtype
 from engine import return_types as return_types
 from engine.nn import _reduction as _Reduction
+from engine.nn import grad as grad
 from engine.tensor import Tensor as Tensor
 
 def _canonical_mask(mask: Any, mask_name: Any, other_type: Any, other_name: Any, target_type: Any, check_other: Any = True) -> Tensor: ...

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from engine.nn.modules.utils import _ntuple
 from engine.ops.nn.conv import convolution_backward_input, convolution_backward_weight
 from engine.tensor import Tensor
 
 
 def _geometry(n: int, stride: Any, padding: Any, dilation: Any, groups: int) -> tuple:
-    each = _ntuple(n)
-    return each(stride), each(padding), each(dilation), groups
+    each = [tuple(v) if isinstance(v, Iterable) else (v,) * n for v in (stride, padding, dilation)]
+    return *each, groups
 
 
 def _input(n: int, size: Any, weight: Tensor, grad: Tensor, *rest: Any) -> Tensor:

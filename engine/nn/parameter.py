@@ -9,7 +9,7 @@ from typing import Any, Self
 import engine
 from engine.dispatch import PUBLIC
 from engine.dispatch.overriding import disabled
-from engine.tensor import Tensor, _TensorMeta, wrap
+from engine.tensor import _INTERNAL, Tensor, _TensorMeta, wrap
 
 __all__ = [
     "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter",
@@ -64,7 +64,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        state = super().__reduce_ex__(protocol)[2]
+        state = {k: v for k, v in self.__dict__.items() if k not in _INTERNAL}
         arguments = (self.data, self.requires_grad, OrderedDict())
         if not state:
             return _rebuild_parameter, arguments

@@ -19,7 +19,7 @@ from engine.dispatch.arguments import argument_error, sizes_of
 from engine.grad_mode import mode
 from engine.layouts import copy_in_format, copy_preserved, empty_in_format, empty_strided
 from engine.ops._halves import CONVERTS
-from engine.storage import Memory, UntypedStorage, follow, following, strided
+from engine.storage import Memory, TypedStorage, UntypedStorage, follow, following, strided
 from engine.tensor import Tensor, wrap
 
 _COMPLEX = "Casting complex values to real discards the imaginary part"
@@ -586,7 +586,8 @@ def resize_as_(self: Tensor, the_template: Tensor, *, memory_format: Any = None)
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor look at the memory of `source` (a Tensor or a storage).  (*) -> (*size)."""
     if self._requires_grad and mode.enabled and requires_grad_of(self) and self._edge is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        which = "a leaf" if self._view is None else "a view of a leaf"
+        raise RuntimeError(f"{which} Variable that requires grad is being used in an in-place operation.")
     if source is None:
         array = backends.xp_of(self._array).zeros((0,), self._array.dtype)
     elif isinstance(source, Tensor):
@@ -605,11 +606,21 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
                 storage_offset,
             )
     elif isinstance(source, UntypedStorage):
+        if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
+            raise RuntimeError(
+                f"Expected a Storage of type {dtypes.cpp_name(self.dtype)} or an UntypedStorage, but got type "
+                f"{dtypes.scalar_name(source.dtype)} for argument 1 'storage'"
+            )
         flat = source._memory.flat(self.dtype)
         shape = (flat.size - storage_offset,) if size is None else size_of(size)
         array = strided(flat, shape, size_of(stride) if stride is not None else _steps(shape), storage_offset)
-    else:
+    elif not isinstance(source, Tensor):
         raise TypeError(f"set_(): argument 'source' must be Storage or Tensor, not {type(source).__name__}")
+    if source is not None and source.device != self.device:
+        raise RuntimeError(
+            f'Attempted to set the storage of a tensor on device "{self.device}" to a storage on different device '
+            f'"{source.device}".  This is no longer allowed; the devices must match.'
+        )
     self._array = array
     self._vc[0] += 1
     if following.on:

@@ -158,12 +158,26 @@ def _ones(shape: tuple[int, ...], dtype: Any) -> Any:
     return array
 
 
+def check_out(out: Any, layout: Any = None, where: Any = None) -> None:
+    """Refuse an `out` that has not the layout or device that was asked for beside it; `out_dtype` sees to the dtype."""
+    if not isinstance(out, Tensor):
+        return
+    if layout is not None and layout is not out.layout:
+        raise RuntimeError(f"layout {layout!r} does not match layout of out parameter ({out.layout!r})")
+    if where is not None and device(where).type != out.device.type:
+        raise RuntimeError(
+            f"device type {device(where).type} does not match device type of out parameter ({out.device.type})"
+        )
+
+
 def _sized(
     name: str, make: Any, sizes: tuple, out: Any, dtype: Any, layout: Any, where: Any, requires_grad: builtins.bool,
     memory_format: Any,
 ) -> Tensor:  # fmt: skip
     """A tensor of `sizes` from `make(shape, numpy dtype)`: zeros, ones or empty."""
     shape = sizes_of(name, "size", sizes)
+    if out is not None:
+        check_out(out, layout, where)
     if dtype is None:
         target = dtypes.to_numpy(dtypes._default[0]) if out is None else out._array.dtype
     else:
@@ -233,6 +247,7 @@ def full(
     full(size, v) -> (*size).
     """
     shape = _check_sizes(size_of(size))
+    check_out(out, layout, device)
     _check_layout(layout)
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
@@ -417,8 +432,10 @@ def _new_empty_strided(
     )
 
 
-def _new_legacy(self: Tensor, *args: Any, device: Any = None) -> Tensor:
+def _new_legacy(self: Tensor, *args: Any, size: Any = None, device: Any = None) -> Tensor:
     """As the constructor of this tensor's legacy type: by sizes or from data."""
+    if size is not None:
+        args = tuple(size)
     from engine.tensor import _legacy_new
 
     where = self.device if device is None else device
@@ -446,6 +463,7 @@ def eye(
     requires_grad=False,
 ):
     """Ones on the diagonal, zeros elsewhere.  -> (n, m)."""
+    check_out(out, layout, device)
     m = n if m is None else m
     for size, name in ((n, "n"), (m, "m")):
         if size < 0:

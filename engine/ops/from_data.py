@@ -16,7 +16,7 @@ from engine.dispatch import composite
 from engine.ops.copying import cast_array, converted, copy_in_format, move_array, number_for
 from engine.ops.creation import _default_device, finish, numpy_dtype, place_of
 from engine.storage import UntypedStorage
-from engine.tensor import Tensor, wrap
+from engine.tensor import Tensor, listed, wrap
 
 # --- from data
 
@@ -65,6 +65,8 @@ def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.nda
         if dtype is None:
             raise RuntimeError(f"Could not infer dtype of {kind.__name__}")
         raise TypeError(f"new(): invalid data type '{kind.__name__}'")
+    if not isinstance(data, list | tuple | builtins.range):
+        data = listed(data)
     return _of_sequence(data, dtype)
 
 
@@ -97,12 +99,12 @@ def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
         target = dtypes.to_numpy(found)
         try:
             if found.category == dtypes.INTEGER and (builtins.float in types):
-                return np.array(data, np.float64).astype(target)
+                return _whole(np.array(data, np.float64), found)
             return _quietly(data, target)
         except OverflowError:
             for value in _leaves(data):
                 _checked_int(value, target)
-            raise ValueError("Overflow when unpacking long long") from None
+            return np.array(data, np.int64).astype(target)  # negative numbers wrap around in unsigned types
         except (ValueError, TypeError):
             _refuse_ragged(data, 0, _lengths(data))
             if builtins.complex in types and target.kind != "c":
@@ -112,15 +114,30 @@ def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
         bad = next(t for t in types if t in (builtins.str, builtins.bytes, type(None), dict, set))
         if dtype is None and bad is not builtins.str:
             raise RuntimeError(f"Could not infer dtype of {bad.__name__}")
-        if dtype is None:
+        if dtype is None and isinstance(next(_leaves(data)), builtins.str):
             raise ValueError("too many dimensions 'str'")
         raise TypeError(f"new(): invalid data type '{bad.__name__}'")
     return _of_objects(data, dtype)
 
 
+def _whole(values: np.ndarray, dtype: dtypes.dtype) -> np.ndarray:
+    """Floating point numbers cut to a whole type; RuntimeError for those that it does not have."""
+    limits = dtypes.iinfo(dtype)
+    if ((values < limits.min) | (values > limits.max)).any():
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
+    return values.astype(dtypes.to_numpy(dtype))
+
+
+def _holds_itself(data: Any, above: tuple[builtins.int, ...] = ()) -> builtins.bool:
+    """Return whether a list is among its own parts."""
+    if not isinstance(data, list | tuple):
+        return False
+    return id(data) in above or any(_holds_itself(part, (*above, id(data))) for part in data)
+
+
 def _leaves(data: Any) -> Any:
     for x in data:
-        if isinstance(x, Sequence):
+        if isinstance(x, Sequence) and not isinstance(x, builtins.str | builtins.bytes):
             yield from _leaves(x)
         else:
             yield x
@@ -129,6 +146,8 @@ def _leaves(data: Any) -> Any:
 def _leaf_types(data: Any, depth: builtins.int) -> set[type]:
     types = set(map(type, data))
     if depth > 64:
+        if _holds_itself(data):
+            raise TypeError("new(): self-referential lists are incompatible")
         raise ValueError("too many dimensions")
     for nested in (list, tuple, builtins.range):
         if nested in types:
@@ -307,6 +326,22 @@ def from_numpy(ndarray):
             stacklevel=2,
         )
     return wrap(ndarray if type(ndarray) is np.ndarray else ndarray.view(np.ndarray))
+
+
+@composite(method=False)
+def from_file(
+    filename: str, shared: Any = None, size: int = 0, *, dtype=None, layout=None, device=None, pin_memory=False,
+    requires_grad=False,
+):  # fmt: skip
+    """A 1-d Tensor over the first `size` elements of a file, mapped into memory.  -> (size).
+
+    If `shared`, what is written reaches the file, which is made or grown to that size first.  RuntimeError for a file
+    that is too small or cannot be opened.
+    """
+    target = numpy_dtype(dtype)
+    storage = UntypedStorage.from_file(filename, bool(shared), size * target.itemsize)
+    result = finish(storage._flat().view(target), requires_grad)
+    return result if device is None else result.to(device)
 
 
 @composite(method=False)

@@ -336,6 +336,8 @@ def _refuse(error: IndexError, array: Any, arrays: tuple) -> Exception:
         if a.__class__ is not slice and a.size:
             n = array.shape[d]
             bad = a[(a >= n) | (a < -n)]
+            if bad.size and not n:
+                return IndexError("index is out of bounds for dimension with size 0")
             if bad.size:
                 return IndexError(
                     f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension {place} with size {n}"
@@ -463,6 +465,9 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
     if values.dtype != input.dtype:
         have, want = (dtypes.scalar_name(dtypes.from_numpy(a.dtype)) for a in (input, values))
         if values.ndim:
+            spot = input[_moved(input, indices.arrays)].shape
+            if not _fits(values.shape, spot):
+                raise _shape_mismatch(values.shape, spot)
             raise RuntimeError(
                 f"Index put requires the source and destination dtypes match, got {have} for the destination and "
                 f"{want} for the source."
@@ -482,12 +487,20 @@ def put_indices(xp, input, indices, values, accumulate=False, *, out=None):
     except IndexError as error:
         raise _refuse(error, input, arrays) from None
     except ValueError:
-        spot = input[arrays].shape
-        raise RuntimeError(
-            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
-            f"shape {list(spot)}"
-        ) from None
+        raise _shape_mismatch(values.shape, input[arrays].shape) from None
     return result
+
+
+def _fits(shape: tuple[int, ...], spot: tuple[int, ...]) -> bool:
+    """Return whether values of `shape` broadcast to the shape `spot`."""
+    return len(shape) <= len(spot) and all(n in (1, m) for n, m in zip(shape[::-1], spot[::-1]))
+
+
+def _shape_mismatch(shape: tuple[int, ...], spot: tuple[int, ...]) -> RuntimeError:
+    return RuntimeError(
+        f"shape mismatch: value tensor of shape {list(shape)} cannot be broadcast to indexing result of shape "
+        f"{list(spot)}"
+    )
 
 
 put_indices_ = put_indices.op.inplace_function

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import numpy as np
+
 from engine import dtypes
+from engine._checks import numel as count_of
+from engine._checks import size_of
 from engine.dispatch import composite, promotion
 from engine.storage import Memory, UntypedStorage, registered
 from engine.tensor import Tensor
@@ -117,9 +122,18 @@ def apply_(self: Tensor, callable: Any) -> Tensor:
     _refuse_grad(self, "apply_")
     array = self._array
     for place, value in enumerate(array.reshape(-1).tolist()):
-        array.flat[place] = callable(value)
+        array.flat[place] = _number(array, callable(value))
     self._vc[0] += 1
     return self
+
+
+def _number(array: Any, value: Any) -> Any:
+    """What a user's function returned, if it is a number that an array of this dtype takes."""
+    if isinstance(value, int | float | complex | np.number | np.bool_ | Tensor):
+        return value.item() if isinstance(value, Tensor) else value
+    if array.dtype.kind in "iub":
+        raise TypeError(f"'{type(value).__name__}' object cannot be interpreted as an integer")
+    raise TypeError(f"must be real number, not {type(value).__name__}")
 
 
 def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
@@ -128,9 +142,58 @@ def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
     _refuse_grad(tensor, "map_")
     array, other = self._array, tensor.expand(self.shape)._array
     for place, (a, b) in enumerate(zip(array.reshape(-1).tolist(), other.reshape(-1).tolist())):
-        array.flat[place] = callable(a, b)
+        array.flat[place] = _number(array, callable(a, b))
     self._vc[0] += 1
     return self
+
+
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:
+    """Replace each element a by `callable(a, b, c)`, b from `x` and c from `y`, in Python.  (*), (*b), (*c) -> (*)."""
+    for tensor in (self, x, y):
+        _refuse_grad(tensor, "map2_")
+    array, *others = self._array, x.expand(self.shape)._array, y.expand(self.shape)._array
+    columns = [a.reshape(-1).tolist() for a in (array, *others)]
+    for place, values in enumerate(zip(*columns)):
+        array.flat[place] = _number(array, callable(*values))
+    self._vc[0] += 1
+    return self
+
+
+def _resized(self: Tensor, shape: tuple[int, ...]) -> Tensor:
+    warnings.warn("non-inplace resize is deprecated", stacklevel=3)
+    if count_of(shape) != self.numel():
+        raise RuntimeError(
+            f"requested resize to {'x'.join(map(str, shape))} ({count_of(shape)} elements in total), but the given "
+            f"tensor has a size of {'x'.join(map(str, self.shape))} ({self.numel()} elements). autograd's resize can "
+            "only change the shape of a given tensor, while preserving the number of elements. "
+        )
+    return self.contiguous().view(shape)
+
+
+def resize(self: Tensor, *sizes: Any) -> Tensor:
+    """As `reshape`, the deprecated name of torch 0.2: the number of elements must stay.  (*) -> (*sizes)."""
+    return _resized(self, size_of(*sizes))
+
+
+def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
+    """As `resize` to the sizes of another tensor.  (*), tensor (*b) -> (*b)."""
+    return _resized(self, tuple(tensor.shape))
+
+
+@composite(method=False)
+def _debug_has_internal_overlap(input: Tensor) -> int:
+    """Return 0 if all elements are in different places, 1 if some share one, 2 if that is hard to say."""
+    pairs = [(s, n) for s, n in zip(input.stride(), input.shape) if n != 1]
+    if not input.numel() or input.is_contiguous():
+        return 0
+    if any(s == 0 for s, _ in pairs):
+        return 1
+    expected = 1
+    for stride, size in sorted(pairs):
+        if stride != expected:
+            return 2
+        expected *= size
+    return 0
 
 
 def share_memory_(self: Tensor) -> Tensor:
@@ -140,4 +203,11 @@ def share_memory_(self: Tensor) -> Tensor:
     return self
 
 
-Tensor.apply_, Tensor.map_, Tensor.share_memory_ = apply_, map_, share_memory_
+def storage_type(self: Tensor) -> Any:
+    """The class of its typed storage: `torch.FloatStorage`."""
+    return registered.type_named(f"{dtypes.scalar_name(self.dtype)}Storage")
+
+
+Tensor.storage_type = storage_type  # type: ignore[attr-defined]
+Tensor.apply_, Tensor.map_, Tensor.map2_, Tensor.share_memory_ = apply_, map_, map2_, share_memory_
+Tensor.resize, Tensor.resize_as = resize, resize_as

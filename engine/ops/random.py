@@ -152,7 +152,7 @@ def randint(
         raise TypeError("randint(): argument 'size' (position 2) must be tuple of ints, not " + type(size).__name__)
     low, high = (int(x.item()) if isinstance(x, Tensor) else operator.index(x) for x in (low, high))
     _check_span(low, high)
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype, dtypes.int64))
     xp, where = place_of(device)
     with inside(xp, where):
         drawn = integers(xp, generator_of(generator, None, where), low, high, size_of(size), target)
@@ -190,7 +190,7 @@ def randperm(
     n = operator.index(n)
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {[n]}")
-    target = out._array.dtype if out is not None and dtype is None else numpy_dtype(dtype, dtypes.int64)
+    target = out_dtype(out, dtype, lambda: numpy_dtype(dtype, dtypes.int64))
     xp, where = place_of(device)
     with inside(xp, where):
         order = xp.argsort(generator_of(generator, None, where).words(xp, n))

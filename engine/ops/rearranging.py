@@ -95,6 +95,8 @@ def repeat_interleave(
         if input.device.type == "meta":
             return input.new_empty((_meta_size(output_size),))
         xp, values = backends.xp_of(array), array.tolist()
+        if values and builtins.min(values) < 0:
+            raise RuntimeError("repeats can not be negative")
         _check_size(output_size, builtins.sum(values))
         return wrap(xp.repeat(xp.arange(array.size), values).astype(array.dtype))
     if dim is None:
@@ -113,6 +115,8 @@ def repeat_interleave(
             return index_select(input, dim, repeats.new_zeros((_meta_size(output_size),)))
         values = counts.tolist()
         values = values if isinstance(values, list) else [values]
+        if values and builtins.min(values) < 0:
+            raise RuntimeError("repeats can not be negative")
         if len(values) == 1:
             values = values * n
         if len(values) != n:

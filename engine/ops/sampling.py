@@ -146,8 +146,9 @@ def _sample_dirichlet(xp, input, generator=None):
     logs = _log_gamma_draws(_numpy_generator(generator, input), _host(input))
     drawn = np.exp(logs - logs.max(-1, keepdims=True)) if logs.size else logs
     drawn = drawn / drawn.sum(-1, keepdims=True)
-    least = np.finfo(np.float32 if input.dtype.itemsize < 8 else np.float64).tiny
-    return xp.asarray(np.maximum(drawn, least)).astype(input.dtype)
+    kind = np.float64 if input.dtype.itemsize == 8 else np.float32
+    least, most = np.finfo(kind).tiny, np.nextafter(kind(1), kind(0))  # inside the simplex, as torch's: 0 and 1 are not
+    return xp.asarray(np.clip(drawn, least, most)).astype(input.dtype)
 
 
 @op(deterministic=False, out=False, method=False, tensors=("count", "prob"), why=_DRAW)

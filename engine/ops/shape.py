@@ -22,7 +22,7 @@ from engine.dispatch.out import store
 from engine.dispatch.runtime import MISSING
 from engine.layouts import in_c_order, restride, view_strides
 from engine.storage import follow_both, following
-from engine.tensor import Size, Tensor, wrap
+from engine.tensor import Size, Tensor, read_only, wrap
 
 _ALL = slice(None)
 PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
@@ -359,7 +359,7 @@ def _batched(name: str, conjugate: bool) -> Any:
         result = transpose(self, -2, -1)
         return result.conj() if conjugate and self.is_complex() else result
 
-    return property(get, doc="The last two dims swapped" + (", conjugated." if conjugate else "."))
+    return read_only(name, get, "The last two dims swapped" + (", conjugated." if conjugate else "."))
 
 
 def _H(self: Tensor) -> Tensor:
@@ -375,10 +375,10 @@ def _H(self: Tensor) -> Tensor:
 
 
 Tensor.T, Tensor.mT, Tensor.mH, Tensor.H = (
-    property(_T),
+    read_only("T", _T, _T.__doc__),
     _batched("mT", False),
     _batched("mH", True),
-    property(_H),
+    read_only("H", _H, _H.__doc__),
 )
 
 

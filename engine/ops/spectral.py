@@ -14,6 +14,7 @@ from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.layouts import strided
 from engine.ops.linalg.products import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
 
@@ -416,6 +417,8 @@ def _window(
 ) -> Tensor:
     """The window `make(n, N)` of sample numbers n out of N, in float64 on the way."""
     length = length.__index__()
+    if layout is not None and layout is not strided:
+        raise RuntimeError(f"{name} is not implemented for sparse types, got: layout={layout!r}")
     target = dtypes.get_default_dtype() if dtype is None else dtype
     if target.category < dtypes.FLOATING:
         label = cpp_name(np.empty(0, dtypes.to_numpy(target)))
@@ -453,7 +456,7 @@ def hann_window(
     pin_memory=False, requires_grad=False
 ):  # fmt: skip
     """sin^2(pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
-    return _window("hann_window", window_length, periodic, _cosines(0.5, 0.5), dtype, device, requires_grad)
+    return _window("hann_window", window_length, periodic, _cosines(0.5, 0.5), dtype, device, requires_grad, layout)
 
 
 @composite(method=False)
@@ -471,6 +474,7 @@ def hamming_window(
         dtype,
         device,
         requires_grad,
+        layout,
     )
 
 
@@ -484,7 +488,7 @@ def blackman_window(
     def make(n: np.ndarray, count: int) -> np.ndarray:
         return np.maximum(_cosines(0.42, 0.5, 0.08)(n, count), 0)
 
-    return _window("blackman_window", window_length, periodic, make, dtype, device, requires_grad)
+    return _window("blackman_window", window_length, periodic, make, dtype, device, requires_grad, layout)
 
 
 @composite(method=False)
@@ -497,7 +501,7 @@ def bartlett_window(
     def make(n: np.ndarray, count: int) -> np.ndarray:
         return 1 - np.abs(2 * n / (count - 1) - 1)
 
-    return _window("bartlett_window", window_length, periodic, make, dtype, device, requires_grad)
+    return _window("bartlett_window", window_length, periodic, make, dtype, device, requires_grad, layout)
 
 
 @composite(method=False)
@@ -511,4 +515,4 @@ def kaiser_window(
     def make(n: np.ndarray, count: int) -> np.ndarray:
         return np.i0(beta * np.sqrt(1 - (2 * n / (count - 1) - 1) ** 2)) / np.i0(beta)
 
-    return _window("kaiser_window", window_length, periodic, make, dtype, device, requires_grad)
+    return _window("kaiser_window", window_length, periodic, make, dtype, device, requires_grad, layout)

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from engine import backends, dtypes
 from engine._checks import wrap_dim, wrap_dims
-from engine.autograd.graph import name_node
+from engine.autograd.graph import name_node, requires_grad_of
+from engine.autograd.inplace import check_writable
 from engine.autograd.versions import guard
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.dispatch.out import store
+from engine.grad_mode import mode
 from engine.ops.extremes import take_along
 from engine.ops.linalg.norms import linalg_vector_norm
 from engine.ops.pointwise.arithmetic import not_implemented, refuse
@@ -101,8 +103,10 @@ def renorm(input: Tensor, p: complex, dim: int, maxnorm: complex, *, out=None):
 @composite(public=False)
 def renorm_(input: Tensor, p: complex, dim: int, maxnorm: complex):
     """In place: see `renorm`."""
-    factor = _renorm_factor(input.clone() if input.requires_grad else input, p, dim, maxnorm)
-    return name_node(input.mul_(factor), "RenormBackward0")
+    if not (mode.enabled and requires_grad_of(input)):
+        return input.mul_(_renorm_factor(input, p, dim, maxnorm))
+    check_writable(input)
+    return name_node(input.copy_(renorm(input.clone(), p, dim, maxnorm)), "RenormBackward0")  # its formulas read input
 
 
 # --- counts

@@ -9,6 +9,7 @@ import numpy as np
 import engine
 from engine import backends, dtypes, float8
 from engine.device import CPU, device
+from engine.hooks import warn_if_unserializable
 from engine.storage import Memory, Storage, UntypedStorage, strided
 from engine.tensor import _INTERNAL, Size, Tensor, wrap
 
@@ -249,6 +250,7 @@ def _tensor_token(plan: ArchiveLayout, tensor: Tensor) -> Reduce:
         if not state:
             return Reduce(Global("torch._utils", "_rebuild_parameter"), data, tensor.requires_grad, hooks)
         return Reduce(Global("torch._utils", "_rebuild_parameter_with_state"), data, tensor.requires_grad, hooks, state)
+    warn_if_unserializable(tensor._backward_hooks)
     array, location = host_array(plan, tensor)
     token = plan.tensor(array, tensor.dtype.name, tensor.requires_grad, location)
     if not state:

@@ -530,7 +530,7 @@ class SafeResolver:
         elif self.builder.is_tensor(instance):
             return self._build_tensor(u, instance, state)
         elif self.allow.may_build(kind):
-            self._build_object(instance, state)
+            self._build_object(u, instance, state)
         else:
             raise UnpicklingError(f"the file changes the state of {_what(kind)}, which is refused")
         return instance
@@ -551,7 +551,7 @@ class SafeResolver:
             u.replace(before, tensor)
         return tensor
 
-    def _build_object(self, instance: Any, state: Any) -> None:
+    def _build_object(self, u: Unpickler, instance: Any, state: Any) -> None:
         setter = getattr(instance, "__setstate__", None)
         if setter is not None:
             _user(type(instance), setter, state)
@@ -564,6 +564,7 @@ class SafeResolver:
                 raise UnpicklingError(f"{_what(type(instance))} has a state that is not a dict of names")
         if state:
             vars(instance).update(state)
+            u.attributes.append(vars(instance))
         for key, value in (slots or {}).items():
             setattr(instance, key, value)
 

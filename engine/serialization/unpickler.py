@@ -88,6 +88,8 @@ class Unpickler:
         self.memo: list[Any] = []  # a pickle numbers what it remembers in order
         self.sparse: dict[int, Any] = {}  # or else here
         self.globals: dict[tuple[str, str], Any] = {}
+        self.attributes: list[dict[str, Any]] = []  # of objects of the program, which may hold storages, too
+        self.made: dict[int, tuple[Any, Any]] = {}  # by id: a storage or tuple and its value
         self.probes = 0
 
     def load(self) -> Any:
@@ -115,13 +117,30 @@ class Unpickler:
 
     def finish(self, result: Any) -> Any:
         """Check the depth of the result, and let storages that stand in it by themselves become values."""
-        if type(result) is RawStorage:
-            return self.resolver.storage(result)
-        for holder in check_depth(result, self.limits.depth):
-            for key, value in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
-                if type(value) is RawStorage:
-                    holder[key] = self.resolver.storage(value)
-        return result
+        for holder in check_depth((result, *self.attributes), self.limits.depth + 1):
+            self.settle(holder)
+        return self.settled(result)
+
+    def settle(self, holder: list[Any] | dict[Any, Any]) -> None:
+        """Let the storages that a list or dict holds by themselves, or in tuples, become values."""
+        for key, value in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
+            if type(value) is RawStorage or isinstance(value, tuple):
+                holder[key] = self.settled(value)
+
+    def settled(self, value: Any) -> Any:
+        """`value`, or where it is a storage or a tuple that holds some, what is made of it: the same every time."""
+        if type(value) is RawStorage:
+            if id(value) not in self.made:
+                self.made[id(value)] = value, self.resolver.storage(value)
+            return self.made[id(value)][1]
+        if not isinstance(value, tuple):
+            return value
+        if id(value) not in self.made:
+            parts = [self.settled(part) for part in value]
+            same = all(part is old for part, old in zip(parts, value))
+            kind: Any = type(value)
+            self.made[id(value)] = value, value if same else kind(*parts) if hasattr(value, "_fields") else kind(parts)
+        return self.made[id(value)][1]
 
     def refuse_opcode(self, opcode: int) -> None:
         raise UnpicklingError(f"the pickle opcode {_REFUSED.get(opcode, 'is unknown')} (0x{opcode:02x}) is refused")
@@ -258,7 +277,7 @@ class Unpickler:
 def check_depth(result: Any, limit: int) -> list[Any]:
     """Refuse containers nested deeper than `limit`: printing, comparing and copying them would recurse.
 
-    Returns the lists and dicts that hold storages.
+    Returns the lists and dicts that hold storages, or tuples, which may.
     """
     level, seen, depth = [result], set(), 0
     holders: list[Any] = []
@@ -270,13 +289,13 @@ def check_depth(result: Any, limit: int) -> list[Any]:
             seen.add(id(item))
             for part in _containers(item):
                 inside = part.values() if isinstance(part, dict) else part
-                if not isinstance(part, tuple) and RawStorage in map(type, inside):
+                if not isinstance(part, tuple) and any(type(i) is RawStorage or isinstance(i, tuple) for i in inside):
                     holders.append(part)
                 below.extend(inside)
         level = [item for item in below if type(item) not in _FLAT]
         depth += 1
         if depth > limit:
-            raise UnpicklingError(f"containers are nested more than {limit} deep")
+            raise UnpicklingError(f"containers are nested more than {limit - 1} deep")
     return holders
 
 

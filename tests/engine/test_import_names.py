@@ -31,6 +31,9 @@ nn.utils.rnn.pad_packed_sequence nn.utils.weight_norm nn.utils.rnn.pad_sequence 
 nn.utils.fusion nn.attention.SDPBackend nn.attention.sdpa_kernel nn.modules.utils._ntuple
 nn.modules.utils._pair nn.modules.batchnorm._BatchNorm nn.modules.conv._ConvNd nn.modules.loss._Loss
 nn.parallel.DistributedDataParallel nn.parallel.DataParallel nn.parallel.scatter_gather.scatter
+nn.parallel.replicate.replicate nn.parallel.parallel_apply.get_a_var multiprocessing.spawn.start_processes
+autograd.anomaly_mode.detect_anomaly autograd.function.InplaceFunction nn.functional.grad.conv2d_input
+utils.hooks.unserializable_hook
 nn.backends.thnn.backend nn.common_types nn.init.trunc_normal_ optim.Adam optim.Optimizer
 optim.optimizer.required optim.lr_scheduler.LambdaLR jit.script jit.ignore jit.unused jit.export
 jit.is_scripting jit.is_tracing jit.annotate jit.ScriptModule jit.Final jit._overload_method jit.script_method

@@ -1,5 +1,9 @@
 """Result dtypes: torch 2.13's promotion, for all pairs."""
 
+import copy
+import pickle
+import re
+
 import numpy as np
 import pytest
 
@@ -485,3 +489,30 @@ def test_other_types_are_no_dtypes() -> None:
         x.sum(dtype=str)
     with pytest.raises(TypeError, match=r"^to\(\) received an invalid combination of arguments - got \(type\)"):
         x.to(str)
+
+
+def test_limits_of_one_dtype_are_equal_and_cannot_be_assigned():
+    for kind, one, other in (
+        (engine.finfo, engine.float32, engine.float64),
+        (engine.finfo, engine.bfloat16, engine.float16),
+        (engine.iinfo, engine.int8, engine.uint8),
+    ):
+        limits = kind(one)
+        assert limits == kind(one) and limits != kind(other) and limits != 1
+        assert pickle.loads(pickle.dumps(limits)) == limits == copy.copy(limits)
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(limits)
+        with pytest.raises(AttributeError, match=f"attribute 'max' of 'torch.{kind.__name__}' objects is not writable"):
+            limits.max = 1
+    assert engine.finfo() == engine.finfo(engine.get_default_dtype()) == engine.finfo(engine.complex64)
+    assert engine.finfo(engine.int32.to_complex()) != engine.iinfo(engine.int32)
+    resolution = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-6, "float64": 1e-15, "float8_e5m2": 1.0}
+    assert {name: engine.finfo(getattr(engine, name)).resolution for name in resolution} == pytest.approx(resolution)
+    assert (engine.iinfo(engine.quint8).max, engine.iinfo(engine.int64).min) == (255, -(2**63))
+    for call, message in (
+        (lambda: engine.finfo("float32"), "argument 'type' (position 1) must be torch.dtype, not str"),
+        (lambda: engine.iinfo(engine.bool), "torch.bool is not supported by torch.iinfo"),
+        (lambda: engine.iinfo(engine.half), "Use torch.finfo to handle 'torch.float16'"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            call()

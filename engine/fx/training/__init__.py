@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
-from engine.autograd import anomaly
+from engine.autograd import anomaly_mode as anomaly
 from engine.autograd import engine as passes
 from engine.autograd.graph import Node, edge_of, requires_grad_of
 from engine.autograd.versions import check_input, second_time

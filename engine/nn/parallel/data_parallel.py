@@ -9,6 +9,8 @@ from typing import Any
 
 import engine
 from engine.nn.modules.module import Module
+from engine.nn.parallel.parallel_apply import parallel_apply
+from engine.nn.parallel.replicate import replicate
 from engine.nn.parallel.scatter_gather import gather, scatter_kwargs
 
 __all__ = ["DataParallel", "data_parallel"]
@@ -51,11 +53,9 @@ def _apply(module: Module, inputs: tuple, kwargs: dict, devices: list[int], outp
     parts, named = scatter_kwargs(inputs, kwargs, devices, dim)
     if not parts:
         parts, named = ((),), ({},)
-    outputs = [module(*parts[0], **named[0])]
-    for device, part, keywords in zip(devices[1:], parts[1:], named[1:]):
-        state = {n: t.to(f"cuda:{device}") for n, t in (*module.named_parameters(), *module.named_buffers())}
-        with engine.cuda.device(device):
-            outputs.append(engine.func.functional_call(module, state, part, keywords))
+    used = devices[: len(parts)]
+    copies = [module, *replicate(module, used[1:])]  # the first is the module itself, which may set its attributes
+    outputs = parallel_apply(copies, parts, named, used)
     return outputs[0] if len(outputs) == 1 else gather(outputs, output_device, dim)
 
 

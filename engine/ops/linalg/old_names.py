@@ -43,13 +43,10 @@ def lu(input, pivot=True, get_infos=False, out=None) -> Any:
 
     input (*, m, n) -> (*, m, n), (*, k)[, (*)].
     """
+    if out is not None:
+        return store(out, "lu", lu, input, pivot, get_infos)
     found = linalg_lu_factor_ex(input, pivot=pivot)
-    result: Any = _LU(*found) if get_infos else (found.LU, found.pivots)
-    if out is None:
-        return result
-    for target, value in zip(out, result):
-        target.resize_(value.shape).copy_(value)
-    return out
+    return _LU(*found) if get_infos else (found.LU, found.pivots)
 
 
 @composite()
@@ -59,11 +56,13 @@ def btrifact_with_info(input, pivot=True) -> Any:
 
 
 @composite()
-def btrisolve(input, LU_data, LU_pivots):
+def btrisolve(input, LU_data, LU_pivots, *, out=None):
     """As `lu_solve` for a batch of vectors, the name of torch 0.4.
 
     input (b, n), LU_data (b, n, n), LU_pivots (b, n) -> (b, n).
     """
+    if out is not None:
+        return store(out, "btrisolve", btrisolve, input, LU_data, LU_pivots)
     if input._array.ndim == LU_data._array.ndim:
         return linalg_lu_solve(LU_data, LU_pivots, input)
     return linalg_lu_solve(LU_data, LU_pivots, input.unsqueeze(-1)).squeeze(-1)
@@ -76,12 +75,14 @@ def btriunpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True) -> Any:
 
 
 @composite(names=("gesv",))
-def solve(input, A) -> Any:
+def solve(input, A, *, out=None) -> Any:
     """X of A X = input, and the factors of A (torch 1.1; now `linalg.solve`, with the arguments the other way round).
 
     input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n).  RuntimeError for shapes that do not fit, LinAlgError for a
     singular A.
     """
+    if out is not None:
+        return store(out, "solve", solve, input, A)
     vector = input._array.ndim == 1
     if vector:
         input = input.unsqueeze(-1)
@@ -93,11 +94,13 @@ def solve(input, A) -> Any:
 
 
 @composite()
-def symeig(input, eigenvectors=False, upper=True) -> Any:
+def symeig(input, eigenvectors=False, upper=True, *, out=None) -> Any:
     """Eigenvalues (rising) and, if asked, eigenvectors of symmetric matrices (torch 1.1; now `linalg.eigh`).
 
     input (*, n, n) -> (*, n), (*, n, n) or empty.
     """
+    if out is not None:
+        return store(out, "symeig", symeig, input, eigenvectors, upper)
     side = "U" if upper else "L"
     if eigenvectors:
         return _Symeig(*linalg_eigh(input, side))
@@ -105,12 +108,14 @@ def symeig(input, eigenvectors=False, upper=True) -> Any:
 
 
 @composite()
-def eig(input, eigenvectors=False) -> Any:
+def eig(input, eigenvectors=False, *, out=None) -> Any:
     """Eigenvalues as (real, imaginary) pairs and, if asked, eigenvectors packed as LAPACK has them.
 
     input (n, n) -> (n, 2), (n, n) or empty.  A conjugate pair of eigenvectors is its real part, then its imaginary
     part.
     """
+    if out is not None:
+        return store(out, "eig", eig, input, eigenvectors)
     if not eigenvectors:
         values = linalg_eigvals(input)
         return _Eig(PUBLIC["stack"]([values.real, values.imag], -1), input.new_zeros((0,)))
@@ -131,11 +136,13 @@ def eig(input, eigenvectors=False) -> Any:
 
 
 @composite(names=("gels",))
-def lstsq(input, A) -> Any:
+def lstsq(input, A, *, out=None) -> Any:
     """X that minimises |A X - input|, below it the norms of the residuals, and the QR of A (now `linalg.lstsq`).
 
     input (m, k), A (m, n) -> (max(m, n), k), (m, n).
     """
+    if out is not None:
+        return store(out, "lstsq", lstsq, input, A)
     m, n = A._array.shape[-2:]
     solution = linalg_lstsq(A, input).solution
     if m > n:
@@ -146,24 +153,24 @@ def lstsq(input, A) -> Any:
 
 
 @composite()
-def potrf(input, upper=True):
+def potrf(input, upper=True, *, out=None):
     """As `cholesky`, the name of torch 0.4, where upper was the default.  input (*, n, n) -> (*, n, n)."""
-    return cholesky(input, upper)
+    return cholesky(input, upper, out=out)
 
 
 @composite()
-def potri(input, upper=True):
+def potri(input, upper=True, *, out=None):
     """As `cholesky_inverse`, the name of torch 0.4, where upper was the default.  input (*, n, n) -> (*, n, n)."""
-    return cholesky_inverse(input, upper)
+    return cholesky_inverse(input, upper, out=out)
 
 
 @composite()
-def potrs(input, L, upper=True):
+def potrs(input, L, upper=True, *, out=None):
     """As `cholesky_solve`, the name of torch 0.4, where upper was the default.
 
     input (*, n, k), L (*, n, n) -> (*, n, k).
     """
-    return cholesky_solve(input, L, upper)
+    return cholesky_solve(input, L, upper, out=out)
 
 
 @op(returns=("u", "pivot"), method=True)
@@ -228,6 +235,6 @@ def triangular_solve(
 
 
 @composite()
-def trtrs(input, A, upper=True, transpose=False, unitriangular=False) -> Any:
+def trtrs(input, A, upper=True, transpose=False, unitriangular=False, *, out=None) -> Any:
     """As `triangular_solve`, the name of torch 0.4.  input (*, n, k), A (*, n, n) -> (*, n, k), (*, n, n)."""
-    return triangular_solve(input, A, upper, transpose, unitriangular)
+    return triangular_solve(input, A, upper, transpose, unitriangular, out=out)

@@ -145,8 +145,6 @@ def embedding_rows(
 ):
     """torch.nn.functional.embedding.  input (*), weight (V, D) -> (*, D)."""
     padding_idx = -1 if padding_idx is None else _normalized_padding(padding_idx, weight.size(0))
-    if max_norm is not None:
-        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
     return embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 
@@ -218,13 +216,19 @@ def embedding_bag(
         raise ValueError("max mode does not support scaling the gradient by the frequency")
     if mode == "max" and sparse:
         raise ValueError("max mode does not support sparse weights")
-    if max_norm is not None:
-        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got "
             f"mode='{mode}'). Please open a feature request on GitHub."
         )
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        raise RuntimeError(
+            "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+            f"'per_sample_weights'; but type {weight.type()} does not equal {per_sample_weights.type()} (while "
+            "checking arguments for embedding_bag)"
+        )
+    if max_norm is not None:
+        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
     if table is not None and padding_idx is None and table.numel():

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from math import prod
 
 from engine import dtypes
-from engine.autograd.graph import name_node
+from engine.autograd.graph import name_node, requires_grad_of
 from engine.autograd.versions import guard
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.out import store
-from engine.grad_mode import no_grad
+from engine.grad_mode import mode, no_grad
 from engine.layouts import follow
 from engine.ops.nn import _pool
 from engine.ops.pointwise.arithmetic import not_implemented, refuse
@@ -41,11 +41,18 @@ def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
 
 
 def _max_slope(grad, input, output, kernel_size, stride, padding, dilation, ceil_mode):
-    """Torch keeps the indices, so the maxima may be written to: then they are found again."""
+    """Torch keeps the indices, so the maxima may be written to: then they are found again.
+
+    Where the gradient is to be differentiated, the indices are found at once, for after it input and maxima may be
+    written to, as in torch.
+    """
     if output is None:
         with no_grad():
             function = max_pool2d_values if len(kernel_size) == 2 else max_pool3d_values
             output = function(input.detach(), kernel_size, stride, padding, dilation, ceil_mode)
+    if mode.enabled and requires_grad_of(grad):
+        indices = max_pool_indices(input.detach(), output.detach(), kernel_size, stride, padding, dilation)
+        return max_pool_backward(grad, indices, tuple(input.shape[2:]), kernel_size, stride, padding, dilation)
     return max_pool_gradient(grad, input, output, kernel_size, stride, padding, dilation)
 
 

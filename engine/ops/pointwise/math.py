@@ -526,7 +526,3 @@ def frac(xp, input):
 
 
 Tensor.__abs__ = abs
-Tensor.__round__ = lambda self, decimals=0: round(self, decimals=decimals)
-Tensor.__floor__ = floor
-Tensor.__ceil__ = ceil
-Tensor.__trunc__ = trunc

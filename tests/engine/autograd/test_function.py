@@ -4,6 +4,7 @@ import pytest
 
 import engine
 from engine.autograd import Function, grad, gradcheck
+from engine.autograd.function import InplaceFunction
 
 from ._util import check, constant, leaf, quiet
 
@@ -633,3 +634,25 @@ def test_fn26_saved_variables():
         old = out.grad_fn.saved_variables
     for a, b in zip(old, out.grad_fn.saved_tensors):
         check(a, b.tolist())
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_inplace_function(inplace):
+    """The old base of binarised networks: `forward` writes to its input or does not, the gradient passes straight."""
+
+    class Sign(InplaceFunction):
+        @staticmethod
+        def forward(ctx, x, inplace=False):
+            if inplace:
+                ctx.mark_dirty(x)
+            return x.sign_() if inplace else x.sign()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output, None
+
+    x = engine.tensor([-2.0, 3.0], requires_grad=True)
+    Sign.apply(x * 1, inplace).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+        assert Sign(True).inplace

@@ -1,6 +1,10 @@
 """Hooks on tensors, nodes and modules (rules HK01-HK12)."""
 
 import collections
+import copy
+import io
+import pickle
+import warnings
 import weakref
 
 import pytest
@@ -356,3 +360,35 @@ def test_hk12_a_hook_does_not_keep_its_tensor():
         assert dead() is None
         z.backward()
         check(x.grad, [6, 6])
+
+
+def test_pickling_warns_of_hooks():
+    """A hook on a tensor is not saved: a warning says so, unless the hook is marked; Parameters do not warn."""
+    from engine.utils.hooks import unserializable_hook, warn_if_has_hooks
+
+    x = engine.ones(2, requires_grad=True)
+    assert x._backward_hooks is None
+    handle = x.register_hook(lambda g: g)
+    computed = x * 2
+    computed.register_hook(lambda g: g)
+    assert len(x._backward_hooks) == len(computed._backward_hooks) == 1
+    for call in (
+        lambda: pickle.dumps(x),
+        lambda: engine.save(x, io.BytesIO()),
+        lambda: pickle.dumps(computed),
+        lambda: warn_if_has_hooks(x),
+    ):
+        with pytest.warns(UserWarning, match="backward hook .* on tensor will not be serialized"):
+            call()
+    handle.remove()
+    x.register_hook(unserializable_hook(lambda g: g))
+    module = engine.nn.Linear(2, 2)
+    module.weight.register_hook(lambda g: g)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pickle.dumps(x)
+        copy.deepcopy(x)
+        pickle.dumps(module.weight)
+        engine.save(module.state_dict(), io.BytesIO())
+    with pytest.warns(UserWarning, match="on tensor will not be serialized"):
+        warn_if_has_hooks(module.weight)

@@ -7,6 +7,7 @@ import engine
 from engine.autograd import grad
 from engine.nn import functional as F
 
+from .. import samples
 from ._util import check, constant, leaf
 
 MODIFIED = "one of the variables needed for gradient computation has been modified by an inplace operation"
@@ -629,3 +630,41 @@ def test_ip18_under_no_grad_on_a_non_leaf():
     assert y.grad_fn is node and y.requires_grad and not y.is_leaf
     (y * 3).sum().backward()
     check(x.grad, [6, 6])
+
+
+def _gradients(call, case):
+    """The gradients of the sample's leaves by a weighted sum of `call`, and the result."""
+    engine.manual_seed(0)
+    args, kwargs = case.arguments()
+    leaves = [t for t in samples.tensors_of((args, kwargs)) if t.requires_grad]
+    result = call(args[0] * 1 if args[0].requires_grad else args[0].clone(), *args[1:], **kwargs)
+    weights = engine.arange(result.numel(), dtype=engine.float64).reshape(result.shape) + 1
+    return grad((result * weights).sum().real, leaves, allow_unused=True, materialize_grads=True)
+
+
+def test_in_place_methods_have_the_gradient_of_their_twin():
+    """Every method with a trailing underscore, on every sample that its twin takes and whose shape and dtype stay."""
+    count = 0
+    for case in samples.cases():
+        twin, method = getattr(engine.Tensor, case.name, None), getattr(engine.Tensor, case.name + "_", None)
+        args, _ = case.arguments()
+        if twin is None or method is None or not isinstance(args[0], engine.Tensor):
+            continue
+        engine.manual_seed(0)
+        plain = twin(*case.arguments()[0], **case.arguments()[1])
+        if not isinstance(plain, engine.Tensor) or not plain.requires_grad:
+            continue
+        if plain.shape != args[0].shape or plain.dtype is not args[0].dtype:
+            continue
+        for expected, found in zip(_gradients(twin, case), _gradients(method, case)):
+            assert engine.allclose(expected, found, equal_nan=True), str(case)
+        count += 1
+    assert count > 250
+
+
+def test_renorm_in_place_refuses_leaves_before_it_computes():
+    x = engine.ones(2, 2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used"):
+        x.renorm_(2, 0, 1.0)
+    y = engine.full((2, 2), 3.0)
+    assert y.renorm_(2, 0, 1.0) is y and engine.allclose(y.norm(dim=1), engine.ones(2))

@@ -1,5 +1,9 @@
 """Leaves, and writing into them (rules LF01-LF07)."""
 
+import copy
+import re
+import warnings
+
 import pytest
 
 import engine
@@ -179,3 +183,50 @@ def test_lf07_assigning_data():
     with quiet():
         x.data = engine.ones(3)
     assert tuple(x.shape) == (3,) and x.requires_grad
+
+
+def test_errors_about_leaves_and_views_are_torchs():
+    """The sentences of torch 2.13 for flags, gradients and attributes that may not be set."""
+    x, whole = engine.ones(4, requires_grad=True), engine.ones(2, dtype=engine.int64)
+    computed = x * 2
+    flags = "you can only change requires_grad flags of leaf variables."
+    for call, error, message in (
+        (lambda: setattr(computed, "requires_grad", True), RuntimeError, f"^{re.escape(flags)}$"),
+        (lambda: setattr(x.view(2, 2), "requires_grad", True), RuntimeError, f"^{re.escape(flags)}$"),
+        (lambda: setattr(computed, "requires_grad", False), RuntimeError, "use var_no_grad = var.detach()"),
+        (lambda: setattr(x, "requires_grad", 1), RuntimeError, "^requires_grad must be a bool$"),
+        (
+            lambda: setattr(whole, "requires_grad", True),
+            RuntimeError,
+            "^only Tensors of floating point and complex dty",
+        ),
+        (lambda: whole.requires_grad_(), RuntimeError, "^only Tensors of floating point dtype can require gradients$"),
+        (lambda: engine.nn.Parameter(whole), RuntimeError, "^Only Tensors of floating point and complex dtype can req"),
+        (lambda: x.view(2, 2).detach_(), RuntimeError, r"zero_grad\(\) function in torch/optim/optimizer.py as the so"),
+        (lambda: x.view(2, 2).set_(), RuntimeError, "^a view of a leaf Variable that requires grad is being used"),
+        (lambda: copy.deepcopy(computed), RuntimeError, "at the moment.  If you were"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    assert computed.requires_grad_() is computed and not computed.is_leaf
+
+
+@pytest.mark.parametrize("name", ["is_leaf", "grad_fn", "shape", "dtype", "device", "ndim", "T", "mT", "_version"])
+def test_attributes_that_cannot_be_assigned(name):
+    for call in (lambda x: setattr(x, name, None), lambda x: delattr(x, name)):
+        with pytest.raises(AttributeError, match=f"attribute '{name}' of 'torch._C.TensorBase' objects is not wri"):
+            call(engine.ones(2, 2))
+
+
+def test_the_gradient_of_a_non_leaf_warns():
+    x = engine.ones(2, requires_grad=True)
+    for computed in (x * 2, x.view(2, 1)):
+        with pytest.warns(UserWarning, match="attribute of a Tensor that is not a leaf Tensor is being accessed"):
+            assert computed.grad is None
+    kept = x * 2
+    kept.retain_grad()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert x.grad is None and kept.grad is None and x.detach().grad is None
+        kept.sum().backward()
+        assert kept.grad is not None

@@ -130,14 +130,17 @@ def test_rendezvous_says_what_is_missing(
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(kind, match=words):
-        rendezvous(url)
+        next(rendezvous(url))
 
 
 def test_rendezvous_by_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, rank, size = rendezvous(f"file://{tmp_path}/s?rank=1&world_size=3")
+    found = rendezvous(f"file://{tmp_path}/s?rank=1&world_size=3")
+    store, rank, size = next(found)
+    with pytest.raises(RuntimeError, match="Unable to perform rerendezvous using file:// method"):
+        next(found)
     assert isinstance(store, dist.FileStore) and (rank, size) == (1, 3)
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")):
         monkeypatch.setenv(name, value)
-    store, rank, size = rendezvous("env://")
+    store, rank, size = next(rendezvous("env://"))
     assert isinstance(store, dist.TCPStore) and (rank, size) == (0, 1) and store.port
     store.close()

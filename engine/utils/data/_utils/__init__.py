@@ -1,7 +1,8 @@
 """What a DataLoader is made of: collating, fetching, worker processes, pinned memory."""
 
+from engine._utils import ExceptionWrapper
 from engine.utils.data._utils import collate, fetch, pin_memory, segments, worker
 
 MP_STATUS_CHECK_INTERVAL = 5.0  # seconds between two looks at whether the other process lives
 
-__all__ = ["MP_STATUS_CHECK_INTERVAL", "collate", "fetch", "pin_memory", "segments", "worker"]
+__all__ = ["MP_STATUS_CHECK_INTERVAL", "ExceptionWrapper", "collate", "fetch", "pin_memory", "segments", "worker"]

@@ -10,13 +10,13 @@ import multiprocessing
 import pickle
 import queue
 import random as python_random
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import engine
+from engine._utils import ExceptionWrapper
 from engine.utils.data._utils.fetch import create_fetcher
 from engine.utils.data._utils.segments import Sender
 
@@ -52,31 +52,6 @@ def get_worker_info() -> WorkerInfo | None:
     return _worker_info
 
 
-class ExceptionWrapper:
-    """An exception on its way to the main process, as text and type."""
-
-    def __init__(self, error: BaseException, where: str) -> None:
-        self.type = type(error)
-        self.where = where
-        self.text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-
-    def reraise(self) -> None:
-        """Raise it here, with the traceback of there in its message."""
-        message = f"Caught {self.type.__name__} {self.where}.\nOriginal {self.text}"
-        if self.type is KeyError:  # its str is the repr of the message
-            message = _Text(message)
-        try:
-            error = self.type(message)
-        except Exception:
-            raise RuntimeError(message) from None
-        raise error
-
-
-class _Text(str):
-    def __repr__(self) -> str:
-        return str(self)
-
-
 class Iterating:
     """Sentinel: begin another epoch (persistent workers)."""
 
@@ -91,13 +66,17 @@ class Ended:
         self.worker = worker
 
 
+def _wrapped(error: BaseException, worker: int) -> ExceptionWrapper:
+    return ExceptionWrapper((type(error), error, error.__traceback__), f"in DataLoader worker process {worker}")
+
+
 def _portable(error: ExceptionWrapper) -> ExceptionWrapper:
     """The wrapper with a type that the main process can unpickle."""
 
     try:
-        pickle.loads(pickle.dumps(error.type))
+        pickle.loads(pickle.dumps(error.exc_type))
     except Exception:
-        error.type = RuntimeError
+        error.exc_type = RuntimeError
     return error
 
 
@@ -108,7 +87,7 @@ def _send(sender: Sender, message: tuple[Any, Any], worker: int) -> None:
     except OSError:  # nobody listens any more
         raise
     except Exception as error:
-        wrapped = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+        wrapped = _portable(_wrapped(error, worker))
         sender.send((message[0], wrapped))
 
 
@@ -149,7 +128,7 @@ def _loop(
             init_fn(worker)
         fetcher = create_fetcher(iterable, dataset, auto_collation, collate_fn, drop_last)
     except Exception as error:
-        init_error = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+        init_error = _portable(_wrapped(error, worker))
     while True:
         try:
             job = index_queue.get(timeout=POLL)
@@ -163,7 +142,7 @@ def _loop(
             try:
                 fetcher = create_fetcher(iterable, dataset, auto_collation, collate_fn, drop_last)
             except Exception as error:
-                init_error = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+                init_error = _portable(_wrapped(error, worker))
             continue
         if job is None:
             break
@@ -183,7 +162,7 @@ def _loop(
                 if iterable:
                     data, ended = Ended(worker), True
                 else:
-                    data = ExceptionWrapper(error, f"in DataLoader worker process {worker}")
+                    data = _wrapped(error, worker)
             except Exception as error:
-                data = _portable(ExceptionWrapper(error, f"in DataLoader worker process {worker}"))
+                data = _portable(_wrapped(error, worker))
         _send(sender, (task, data), worker)

@@ -253,3 +253,21 @@ class TestOldNames:
             warnings.simplefilter("always")
             engine.chain_matmul(leaf(2, 3), leaf(3, 2))
         assert "deprecated" in str(caught[0].message)
+
+    @pytest.mark.parametrize(
+        "name",
+        ["gesv", "solve", "gels", "lstsq", "symeig", "eig", "trtrs", "potrf", "potri", "potrs", "lu", "btrifact"],
+    )
+    def test_out(self, name):
+        a, b = leaf(3, 3).detach(), leaf(3, 2).detach()
+        spd = positive(a)
+        arguments = {"symeig": (spd, True), "eig": (a, True), "potrf": (spd,), "potri": (spd,), "lu": (a,)}
+        arguments["btrifact"] = (a,)
+        call, args = getattr(engine, name), arguments.get(name, (b, spd))
+        plain = call(*args)
+        parts = plain if isinstance(plain, tuple) else (plain,)
+        targets = tuple(engine.empty(0, dtype=p.dtype) for p in parts)
+        call(*args, out=targets if isinstance(plain, tuple) else targets[0])
+        assert all(engine.equal(p, t) for p, t in zip(parts, targets))
+        with pytest.raises(RuntimeError, match="arguments don't support automatic differentiation"):
+            call(args[0].clone().requires_grad_(), *args[1:], out=targets if isinstance(plain, tuple) else targets[0])

@@ -48,3 +48,12 @@ def test_bags_of_one_length_skip_padding() -> None:
 def test_an_index_out_of_range() -> None:
     with pytest.raises(IndexError, match="index out of range in self"):
         F.embedding_bag(engine.tensor([[0, 2]]), engine.ones(2, 3))
+
+
+def test_weights_of_another_dtype_are_refused_before_anything_is_written():
+    w, bags = engine.full((3, 2), 5.0), engine.tensor([[0, 2]])
+    with pytest.raises(RuntimeError, match="to have the same type as tensor for argument #1 'per_sample_weights'; but"):
+        F.embedding_bag(bags, w, mode="sum", per_sample_weights=engine.ones(1, 2).double(), max_norm=1.0)
+    with pytest.raises(NotImplementedError, match="only supported for mode='sum'"):
+        F.embedding_bag(bags, w, mode="mean", per_sample_weights=engine.ones(1, 2), max_norm=1.0)
+    assert (w == 5.0).all()

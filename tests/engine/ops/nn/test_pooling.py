@@ -109,3 +109,26 @@ def test_adaptive_maxima_have_second_gradients() -> None:
     x = engine.randn(2, 2, 4, 6, dtype=engine.float64, requires_grad=True)
     for size in (1, 2, (4, 3), 3):
         assert engine.autograd.gradgradcheck(lambda t, size=size: F.adaptive_max_pool2d(t, size), x)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("name", ["max_pool", "adaptive_max_pool", "fractional_max_pool"])
+def test_input_and_maxima_may_be_written_to_between_two_backward_passes(name, n):
+    """Torch's second derivative reads the indices alone."""
+    if (name, n) == ("fractional_max_pool", 1):
+        pytest.skip("there is none")
+    x = engine.arange(float(4**n)).reshape(1, 1, *[4] * n).requires_grad_()
+    moved = x * 1
+    if name == "fractional_max_pool":
+        draws = engine.full((1, 1, n), 0.5)
+        y = getattr(F, f"{name}{n}d")(moved, 2, output_size=2, _random_samples=draws)
+    else:
+        y = getattr(F, f"{name}{n}d")(moved, 2)
+    weight = engine.ones(y.shape).requires_grad_()
+    (first,) = engine.autograd.grad(y, x, weight, create_graph=True)
+    places = first.detach().bool()
+    with engine.no_grad():
+        moved.zero_()
+        y.zero_()
+    (second,) = engine.autograd.grad(first.square().sum(), weight)
+    assert engine.equal(second, 2 * engine.ones(y.shape)) and places.sum() == y.numel()

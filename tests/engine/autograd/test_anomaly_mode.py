@@ -82,7 +82,7 @@ def test_an03_forward_line():
         with pytest.raises(RuntimeError):
             marker.sum().backward()
     (text,) = [t for t in texts if "Traceback of forward call that caused the error" in t]
-    assert "the guilty line" in text and "test_anomaly.py" in text
+    assert "the guilty line" in text and "test_anomaly_mode.py" in text
     assert not any("No forward pass information" in t for t in texts)
 
 
