@@ -14,11 +14,11 @@ import engine
 
 pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from engine.utils.tensorboard import SummaryWriter, summary  # noqa: E402
-from engine.utils.tensorboard._convert_np import make_np  # noqa: E402
-from engine.utils.tensorboard._utils import _prepare_video, convert_to_HWC, make_grid  # noqa: E402
+from engine.utils.tensorboard import SummaryWriter, summary
+from engine.utils.tensorboard._convert_np import make_np
+from engine.utils.tensorboard._utils import _prepare_video, convert_to_HWC, make_grid
 
 
 def read(folder: Path) -> Any:
