@@ -70,8 +70,9 @@ _SUBPACKAGES = frozenset(
     ]
 )  # fmt: skip
 _LAZY = {
-    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse", "sparse_csr_tensor": "sparse_rows",
-    **dict.fromkeys(("dsmm", "hsmm", "hspmm", "smm", "spmm", "sspaddmm"), "sparse"),
+    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
+    "sparse_csr_tensor": "sparse.compressed",
+    **dict.fromkeys(("dsmm", "hsmm", "hspmm", "saddmm", "smm", "spmm", "sspaddmm"), "sparse"),
     **dict.fromkeys(_names.OF_QUANTIZED.split(), "quantized"),
     "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
     **dict.fromkeys(("ScriptFunction", "ScriptModule", "CompilationUnit", "ScriptObject"), "jit"),
@@ -137,6 +138,12 @@ def _sparse_rows(*args: object) -> object:
     return sparse.rows(*args)  # type: ignore[arg-type]
 
 
+def _sparse_sized(*args: object) -> object:
+    from engine import sparse
+
+    return sparse.sized(*args)  # type: ignore[arg-type]
+
+
 def _compile(model: object, *args: object, **kwargs: object) -> object:
     from engine import compiler
 
@@ -176,15 +183,15 @@ def _of_quantized(name: str) -> object:
 
 
 def _from_rows(name: str) -> object:
-    """A Tensor method whose body is in `engine.sparse_rows`."""
+    """A Tensor method whose body is in `engine.sparse.compressed`."""
 
     def method(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        from engine import sparse_rows
+        from engine.sparse import compressed
 
-        return getattr(sparse_rows, name)(self, *args, **kwargs)
+        return getattr(compressed, name)(self, *args, **kwargs)
 
     method.__name__ = name
-    method.__doc__ = f"`{name}` of engine.sparse_rows."
+    method.__doc__ = f"`{name}` of engine.sparse.compressed."
     return method
 
 
@@ -192,7 +199,7 @@ def _from_rows(name: str) -> object:
 _storage.registered.share = _share
 _storage.registered.tensor = Tensor
 _storage.registered.type_named = _storage_type
-_dispatch.providers.update(sparse_rows=_sparse_rows, compile=_compile)
+_dispatch.providers.update(sparse_rows=_sparse_rows, sparse_sized=_sparse_sized, compile=_compile)
 _graph.registered.saved_hooks = _saved_hooks
 _dispatch.overriding.start.append(_class_made)
 for _name in _names.OF_SPARSE.split():

@@ -224,11 +224,12 @@ def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
     return _with_suffixes(prefix + text, suffixes, len(prefix))
 
 
-def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
+def _with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: bool = False) -> str:
     parts = [text]
     used = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
-        if used + len(suffix) + 2 > PRINT_OPTS.linewidth:
+        if force_newline or used + len(suffix) + 2 > PRINT_OPTS.linewidth:
+            force_newline = False
             parts.append(",\n" + " " * indent + suffix)
             used = indent + len(suffix)
         else:
@@ -246,7 +247,7 @@ def _tensor_str(self: Any, indent: int) -> str:
 
 
 def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
-    return _with_suffixes(tensor_str, suffixes, indent)
+    return _with_suffixes(tensor_str, suffixes, indent, force_newline)
 
 
 def _str_intern(inp: Any, *, tensor_contents: str | None = None) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from engine import dtypes
+from engine.jit.file_check import FileCheck
 from engine.tensor import Tensor
 
-__all__ = ["assert_allclose", "assert_close", "make_tensor"]
+__all__ = ["FileCheck", "assert_allclose", "assert_close", "make_tensor"]
 
 # torch's (rtol, atol) by dtype; https://docs.pytorch.org/docs/2.13/testing.html
 _TOLERANCES = {

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
+        if name in ("Block", "Graph", "Node", "Value"):
+            from engine.jit import graphs
+
+            return getattr(graphs, name)
         if name in _OBJECTS:
             from engine.jit import objects
 
@@ -195,22 +199,6 @@ class Attribute:
 
     def __init__(self, value: Any, type: Any) -> None:
         self.value, self.type = value, type
-
-
-class Graph:
-    """A compiled program; nothing is one here."""
-
-
-class Node(Graph):
-    """A step of a compiled program; nothing is one here."""
-
-
-class Value(Graph):
-    """A value of a compiled program; nothing is one here."""
-
-
-class Block(Graph):
-    """A part of a compiled program; nothing is one here."""
 
 
 class CompilationUnit:

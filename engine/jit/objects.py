@@ -12,7 +12,9 @@ from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
 from engine.tensor import Tensor
 
+from .graphs import Graph
 from .kinds import Kind, convert
+from .reading import graph_of
 
 if TYPE_CHECKING:
     from .program import ClassRecord, FunctionRecord, Program
@@ -106,11 +108,14 @@ class ScriptMethod:
         return self.record.schema
 
     @property
-    def graph(self) -> Any:
-        """NotImplementedError: the program is kept as text, not as torch's graph."""
-        raise NotImplementedError("the graph of a TorchScript method is not built: `code` has its text")
+    def graph(self) -> Graph:
+        """The method as nodes and values."""
+        return graph_of(self.program, self.record)
 
-    inlined_graph = graph
+    @property
+    def inlined_graph(self) -> Graph:
+        """`graph`, with the nodes of what it calls."""
+        return graph_of(self.program, self.record, inlined=True)
 
 
 class ScriptFunction:
@@ -138,6 +143,20 @@ class ScriptFunction:
     def schema(self) -> str:
         """Parameters and result with their types."""
         return self.record.schema
+
+    @property
+    def graph(self) -> Graph:
+        """The function as nodes and values."""
+        return graph_of(self.program, self.record)
+
+    @property
+    def inlined_graph(self) -> Graph:
+        """`graph`, with the nodes of what it calls."""
+        return graph_of(self.program, self.record, inlined=True)
+
+    def graph_for(self, *args: Any, **kwargs: Any) -> Graph:
+        """`graph`: it is the same for all arguments."""
+        return self.graph
 
     def save(self, f: Any, _extra_files: Any = None) -> None:
         """Write the function as the `forward` of a module (`torch.jit.save`)."""
@@ -221,8 +240,30 @@ class ScriptObject:
         return f"<{type(self).Λname} object of a TorchScript archive>"
 
 
-class ScriptModule(Module):
-    """A module that is, or will be, a TorchScript program."""
+class _Compiling(type):
+    """The class of ScriptModule: what a user derives from it is compiled when its `__init__` is done."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = super().__call__(*args, **kwargs)
+        if isinstance(made, ScriptModule) and not isinstance(made, RecursiveScriptModule):
+            from engine.jit.declared import finish  # the compiler weighs: only who derives a class pays for it
+
+            finish(made)
+        return made
+
+
+class ScriptModule(Module, metaclass=_Compiling):
+    """A module that is, or will be, a TorchScript program.
+
+    A subclass names its compiled methods by `torch.jit.script_method`, constants by `__constants__`, and adds methods
+    of a source text by `define`; they are compiled when its `__init__` is done.
+    """
+
+    def define(self, src: str) -> None:
+        """Add the methods of a source text in TorchScript: `def name(self, x): ...`, and no other code."""
+        from engine.jit.declared import define
+
+        define(self, src)
 
     def save(self, f: Any, _extra_files: Any = None) -> None:
         """Write the module as an archive (`torch.jit.save`)."""
@@ -244,7 +285,7 @@ class RecursiveScriptModule(ScriptModule):
     _values: dict[str, Any]
 
     def __init__(self) -> None:
-        super().__init__()
+        Module.__init__(self)  # not that of a user's class, which follows where one was compiled
         object.__setattr__(self, "_values", {})
 
     def __getattr__(self, name: str) -> Any:
@@ -309,11 +350,14 @@ class RecursiveScriptModule(ScriptModule):
         return self.code, {f"c{i}": value for i, value in enumerate(values)}
 
     @property
-    def graph(self) -> Any:
-        """NotImplementedError: the program is kept as text, not as torch's graph."""
-        raise NotImplementedError("the graph of a TorchScript module is not built: `code` has its text")
+    def graph(self) -> Graph:
+        """`forward` as nodes and values."""
+        return self.script_method().graph
 
-    inlined_graph = graph
+    @property
+    def inlined_graph(self) -> Graph:
+        """`graph`, with the nodes of what it calls."""
+        return self.script_method().inlined_graph
 
     def script_method(self, name: str = "forward") -> ScriptMethod:
         """The archive's method of a name, with its `code` and `schema`."""
@@ -321,6 +365,10 @@ class RecursiveScriptModule(ScriptModule):
         if record is None:
             raise RuntimeError(f"Method '{name}' is not defined in {type(self).Λname}")
         return ScriptMethod(self, record, type(self).Λprogram)
+
+    def graph_for(self, *args: Any, **kwargs: Any) -> Graph:
+        """`graph`: it is the same for all arguments."""
+        return self.graph
 
     def _method_names(self) -> list[str]:
         return list(type(self).Λrecord.methods)

@@ -560,6 +560,8 @@ class Unit:
         cls = info.python
         names = [n for n in dir(cls) if modifier(inspect.getattr_static(cls, n, None)) == "export"]
         forward = inspect.getattr_static(cls, "forward", None)
+        if issubclass(cls, objects.ScriptModule) and modifier(forward) != "export":
+            forward = None  # not a script_method: it stays Python
         if forward is not None and forward is not Module.__dict__.get("forward") and modifier(forward) != "ignore":
             names.insert(0, "forward")
         for name in dict.fromkeys(names):

@@ -13,7 +13,7 @@ from engine._checks import size_of
 from engine.autograd.graph import registered
 from engine.autograd.inplace import check_writable
 from engine.device import CPU, device
-from engine.dispatch import composite
+from engine.dispatch import composite, providers
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.dispatch.promotion import is_number
 from engine.dtypes import INEXACT
@@ -143,9 +143,22 @@ def _check_sizes(shape: tuple[int, ...], name: str = "") -> tuple[int, ...]:
     return shape
 
 
+_DENSE = (None, layouts.strided)
+
+
+def _without_strides(
+    name: str, shape: tuple, out: Any, dtype: Any, layout: Any, where: Any, requires_grad: builtins.bool
+) -> Tensor:
+    """`zeros` and its like with a sparse `layout=` or `out=`."""
+    if out is not None:
+        found = providers["sparse_sized"](name, shape, out.layout, out.dtype, out.device)
+        return out._become(found)  # type: ignore[no-any-return]
+    return providers["sparse_sized"](name, shape, layout, dtype, where, requires_grad)  # type: ignore[no-any-return]
+
+
 def _check_layout(layout: Any) -> None:
     if layout is not None and layout is not layouts.strided:
-        raise NotImplementedError(f"layout={layout!r}: only dense (strided) tensors are supported")
+        raise RuntimeError("full(...) is not implemented for sparse layout")
 
 
 # --- from sizes
@@ -176,6 +189,8 @@ def _sized(
 ) -> Tensor:  # fmt: skip
     """A tensor of `sizes` from `make(shape, numpy dtype)`: zeros, ones or empty."""
     shape = sizes_of(name, "size", sizes)
+    if (layout is not None or out is not None) and (layout not in _DENSE or (out is not None and out.is_sparse)):
+        return _without_strides(name, shape, out, dtype, layout, where, requires_grad)
     if out is not None:
         check_out(out, layout, where)
     if dtype is None:
@@ -195,7 +210,6 @@ def _sized(
         xp, where = np, CPU
     else:
         xp, where = place_of(where)
-    _check_layout(layout)
     with inside(xp, where):
         array = layouts.empty_in_format(xp, _check_sizes(shape, name), target, memory_format)
         if name != "empty":
@@ -294,6 +308,10 @@ def zeros_like(
     pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
     """Zeros in the shape, dtype, device and strides of `input`.  input (*) -> (*)."""
+    if layout is not None and layout is not layouts.strided:
+        return providers["sparse_sized"](
+            "zeros", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad
+        )
     return _like("zeros_like", input, dtype, device, memory_format, requires_grad)
 
 
@@ -303,6 +321,10 @@ def ones_like(
     pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
     """Ones in the shape, dtype, device and strides of `input`.  input (*) -> (*)."""
+    if layout is not None and layout is not layouts.strided:
+        return providers["sparse_sized"](
+            "ones", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad
+        )
     return _like("ones_like", input, dtype, device, memory_format, requires_grad)
 
 
@@ -312,6 +334,10 @@ def empty_like(
     pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
     """Uninitialised memory in the shape, dtype, device and strides of `input`.  input (*) -> (*)."""
+    if layout is not None and layout is not layouts.strided:
+        return providers["sparse_sized"](
+            "empty", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad
+        )
     return _like("empty_like", input, dtype, device, memory_format, requires_grad)
 
 

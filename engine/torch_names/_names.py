@@ -34,7 +34,7 @@ poisson_nll_loss triplet_margin_loss typename unify_type_list use_deterministic_
 # what `engine.NAME` takes from engine.quantized
 OF_QUANTIZED = """per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
 per_tensor_symmetric qscheme quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic dequantize"""
-# Tensor methods whose bodies are in engine.sparse_rows
+# Tensor methods whose bodies are in engine.sparse.compressed
 OF_ROWS = "to_sparse_csr crow_indices col_indices"
 # Tensor methods whose bodies are in engine.sparse
 OF_SPARSE = "to_sparse to_dense sparse_mask coalesce indices values is_coalesced sparse_dim dense_dim"

@@ -31,7 +31,8 @@ def names_of_modules() -> list[str]:
     for package in (engine, hubcli):
         name = package.__package__  # the engine's `__name__` is torch's once it is its alias
         found += [name, *(m.name for m in pkgutil.walk_packages(package.__path__, name + "."))]
-    found.remove("engine.utils.tensorboard")  # needs the package tensorboard, as torch's
+    # needs the package tensorboard, as torch's
+    found = [name for name in found if not name.startswith("engine.utils.tensorboard")]
     return [name for name in found if not any(part[0] == "_" for part in name.split("."))]
 
 

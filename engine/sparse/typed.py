@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine import dtypes
+from engine.sparse.factories import legacy
 from engine.tensor import Tensor
 
 __all__ = ["CLASSES"]
@@ -16,14 +17,7 @@ class _Typed(type):
     dtype: dtypes.dtype
 
     def __call__(cls, *data: Any, device: Any = None) -> Any:
-        from engine.sparse import sparse_coo_tensor
-
-        if not data or not isinstance(data[0], Tensor):
-            size = data[0] if len(data) == 1 and not isinstance(data[0], int) else data
-            return sparse_coo_tensor(size or (0,), dtype=cls.dtype, device=device)
-        if len(data) > 1 and data[1].dtype is not cls.dtype:
-            raise TypeError(f"expected a tensor of values of {cls.dtype} (got {data[1].dtype})")
-        return sparse_coo_tensor(*data, dtype=cls.dtype, device=device)
+        return legacy(cls.dtype, data, device, "cpu")
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, Tensor) and value.is_sparse and value.dtype is cls.dtype

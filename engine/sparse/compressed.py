@@ -6,14 +6,17 @@ coordinates.  https://docs.pytorch.org/docs/2.13/sparse.html#sparse-csr-tensor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-import engine
-from engine import dtypes, layouts
-from engine.sparse import SparseTensor, _indented, _make
-from engine.tensor import Tensor
+from engine import backends, dtypes, layouts
+from engine._tensor_str import _with_suffixes
+from engine.dispatch import PUBLIC
+from engine.sparse import arithmetic
+from engine.sparse.coordinates import SparseTensor, bare_text, for_writing, make
+from engine.sparse.factories import to_sparse
+from engine.sparse.products import mm
+from engine.tensor import Tensor, wrap
 
 __all__ = ["CompressedTensor", "crow_indices", "sparse_csr_tensor", "to_sparse_csr"]
 
@@ -67,11 +70,11 @@ class CompressedTensor(SparseTensor):
     def grad(self, value: Any) -> None:
         self._v.grad = value._v if isinstance(value, SparseTensor) else value
 
-    def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None) -> SparseTensor:
+    def to_sparse(self, sparse_dim: int | None = None, *, layout: Any = None, **options: Any) -> SparseTensor:
         """By coordinates, or itself for `layout=torch.sparse_csr`."""
         if layout is layouts.sparse_csr:
             return self
-        return _make(self._i, self._v, self._size, True)
+        return make(self._i, self._v, self._size, True)
 
     to_sparse_coo = to_sparse
 
@@ -83,30 +86,60 @@ class CompressedTensor(SparseTensor):
         """The sum of all values, or along dims in rows of coordinates."""
         return self._v.sum(dtype=dtype) if dim is None else self.to_sparse().sum(dim, keepdim, dtype=dtype)
 
-    def mv(self, vec: Tensor) -> Tensor:
-        """The product with a vector (k) -> (n)."""
-        return self @ vec  # type: ignore[no-any-return]
+    def _become(self, other: SparseTensor) -> CompressedTensor:
+        """Take the rows, the values and the size of `other`."""
+        rows = other if isinstance(other, CompressedTensor) else to_sparse_csr(other)
+        self.__dict__.update({n: v for n, v in rows.__dict__.items() if n != "_vc"})
+        return self
+
+    def coalesce(self) -> CompressedTensor:
+        """Itself, for what works on coordinates too: rows name each element once."""
+        return self
 
     def relu(self) -> CompressedTensor:
         """The positive values."""
         return self._with(self._v.relu())
 
-    def __repr__(self, *, tensor_contents: str | None = None) -> str:
-        def told(tensor: Tensor, indent: int) -> str:
-            return _indented(re.sub(r", dtype=torch\.\w+", "", repr(tensor.detach())), indent)
+    def fill_(self, value: Any) -> CompressedTensor:
+        """Fill the elements that are there."""
+        for_writing(self)._v.fill_(value)
+        return self
 
-        own = self.dtype not in (dtypes.get_default_dtype(), dtypes.int64, dtypes.bool)
-        kind = f", dtype={self.dtype}" if own else ""
-        tail = ""
-        if self.grad_fn is not None:
-            tail = f", grad_fn=<{type(self.grad_fn).__name__}>"
-        elif self.requires_grad:
-            tail = ", requires_grad=True"
-        return (
-            f"tensor(crow_indices={told(self._crow, 20)},\n       col_indices={told(self._col, 19)},\n       "
-            f"values={told(self._v, 14)}, size={tuple(self._size)}, nnz={self._nnz()}{kind},\n       "
-            f"layout=torch.sparse_csr{tail})"
+    def add(self, other: Any, *more: Any, alpha: Any = 1) -> Any:
+        """self + alpha * other: by rows for two matrices by rows, dense for a dense one."""
+        other, alpha = arithmetic.legacy_alpha(other, more, alpha)
+        if not isinstance(other, SparseTensor) and isinstance(other, Tensor) and other.ndim:
+            return self.to_dense() + (other if alpha == 1 else other * alpha)
+        return self._by_rows(arithmetic.add(self.to_sparse(), other, alpha=alpha), other)
+
+    def sub(self, other: Any, *more: Any, alpha: Any = 1) -> Any:
+        """self - alpha * other."""
+        other, alpha = arithmetic.legacy_alpha(other, more, alpha)
+        return self.add(other, alpha=-alpha)
+
+    def mul(self, other: Any) -> Any:
+        """self * other, by rows."""
+        return self._by_rows(arithmetic.mul(self.to_sparse(), other), self)
+
+    def mm(self, mat2: Any, reduce: str = "sum") -> Any:
+        """The product with a matrix (k, m), or with a vector (k)."""
+        return self._by_rows(mm(self, mat2, reduce), mat2)
+
+    def _by_rows(self, found: Any, other: Any) -> Any:
+        if isinstance(found, SparseTensor) and isinstance(other, CompressedTensor):
+            return to_sparse_csr(found)
+        return found
+
+    __add__, __sub__, __mul__, __rmul__, __matmul__, matmul = add, sub, mul, mul, mm, mm
+    multiply, subtract = mul, sub
+
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        head = (
+            f"tensor(crow_indices={bare_text(self._crow, 20)},\n       "
+            f"col_indices={bare_text(self._col, 19)},\n       "
+            f"values={bare_text(self._v.detach(), 14)}"
         )
+        return _with_suffixes(head, [f"size={tuple(self._size)}", *self._suffixes()], 7)
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
         return _compressed, (self._crow, self._col, self._v, self._size)
@@ -117,14 +150,14 @@ class CompressedTensor(SparseTensor):
 
 def _compressed(crow: Tensor, col: Tensor, values: Tensor, size: Sequence[int]) -> CompressedTensor:
     result = object.__new__(CompressedTensor)
-    rows = engine.repeat_interleave(crow.diff().to(dtypes.int64))
-    coordinates = engine.stack([rows, col.to(dtypes.int64)])
+    rows = PUBLIC["repeat_interleave"](crow.diff().to(dtypes.int64))
+    coordinates = PUBLIC["stack"]([rows, col.to(dtypes.int64)])
     result.__dict__.update(_i=coordinates, _v=values, _size=tuple(size), _coalesced=True, _vc=[0], _crow=crow, _col=col)
     return result
 
 
 def _indices(name: str, given: Any, device: Any) -> Tensor:
-    found = given if isinstance(given, Tensor) else engine.tensor(given, device=device)
+    found = given if isinstance(given, Tensor) else PUBLIC["tensor"](given, device=device)
     if found.dtype not in (dtypes.int32, dtypes.int64):
         raise RuntimeError(f"{name} must be an int32 or int64 tensor, but got {found.dtype}")
     return found.detach()
@@ -149,7 +182,7 @@ def sparse_csr_tensor(
     https://docs.pytorch.org/docs/2.13/generated/torch.sparse_csr_tensor.html
     """
     crow, col = _indices("crow_indices", crow_indices, device), _indices("col_indices", col_indices, device)
-    made = values if isinstance(values, Tensor) else engine.tensor(values, dtype=dtype, device=device)
+    made = values if isinstance(values, Tensor) else PUBLIC["tensor"](values, dtype=dtype, device=device)
     if dtype is not None or device is not None:
         made = made.to(device=device or made.device, dtype=dtype or made.dtype)
     if crow.dim() != 1 or col.dim() != 1 or made.dim() != 1:
@@ -178,9 +211,10 @@ def to_sparse_csr(input: Tensor, dense_dim: int | None = None) -> CompressedTens
     """A matrix, dense or by coordinates, in rows, with gradients through its values.  input (n, m) -> (n, m)."""
     if input.dim() != 2:
         raise RuntimeError(f"to_sparse_csr(): a matrix is expected, got {input.dim()} dimensions")
-    coordinates = (input if isinstance(input, SparseTensor) else engine.Tensor.to_sparse(input)).coalesce()
+    coordinates = (input if isinstance(input, SparseTensor) else to_sparse(input)).coalesce()
     rows, columns = coordinates._i.unbind(0)
-    crow = engine._convert_indices_from_coo_to_csr(rows.contiguous(), input.shape[0])  # type: ignore[attr-defined]
+    xp = backends.xp_of(rows._array)
+    crow = wrap(xp.searchsorted(rows._array, xp.arange(input.shape[0] + 1)).astype(xp.int64))
     return _compressed(crow, columns.contiguous(), coordinates._v, input.shape)
 
 

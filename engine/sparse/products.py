@@ -1,0 +1,229 @@
+"""Products of sparse matrices with dense and sparse ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine import backends, dtypes
+from engine.dispatch import PUBLIC
+from engine.ops.coo import coo_mm, group_sum, linear_index
+from engine.sparse.coordinates import SparseTensor, for_writing, make
+from engine.tensor import Tensor, wrap
+
+__all__ = [
+    "FUNCTIONS", "METHODS", "addmm", "dsmm", "hsmm", "hspmm", "mm", "saddmm", "sampled_addmm", "smm", "spmm",
+    "sspaddmm",
+]  # fmt: skip
+
+
+def _check_matrices(mat1: Any, mat2: Any) -> None:
+    if mat1.ndim != 2 or mat2.ndim != 2 or mat1.shape[1] != mat2.shape[0]:
+        sizes = ("x".join(map(str, m.shape)) for m in (mat1, mat2))
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied ({} and {})".format(*sizes))
+
+
+def _joined_rows(mat1: SparseTensor, mat2: SparseTensor) -> SparseTensor:
+    """The product of two sparse matrices: each element of `mat1` times the row of `mat2` that its column names."""
+    a, b = mat1.coalesce(), mat2.coalesce()
+    xp = backends.xp_of(a._i._array)
+    (rows, columns), (starts, ends) = a._i._array, b._i._array
+    first, last = (xp.searchsorted(starts, columns, side=side) for side in ("left", "right"))
+    many = last - first
+    which = xp.repeat(xp.arange(rows.shape[0]), many)
+    offset = xp.arange(int(many.sum())) - xp.repeat(xp.cumsum(many) - many, many)
+    there = xp.repeat(first, many) + offset
+    size = (a._size[0], b._size[1])
+    flat = linear_index(xp, xp.stack([rows[which], ends[there]]), size)
+    unique, groups = xp.unique(flat, return_inverse=True)
+    products = a._v.index_select(0, wrap(which)) * b._v.index_select(0, wrap(there))
+    values = group_sum(products, wrap(groups.reshape(-1)), int(unique.shape[0]))
+    width = max(size[1], 1)
+    return make(wrap(xp.stack([unique // width, unique % width])), values, size, True)
+
+
+def _reduced(mat1: SparseTensor, mat2: Tensor, reduce: str) -> Tensor:
+    """`mm` whose sums over the elements of a row are means, or the largest or smallest products."""
+    a = mat1.coalesce()
+    rows = a._i._array[0]
+    xp = backends.xp_of(rows)
+    n = a._size[0]
+    counts = xp.bincount(rows, minlength=n)
+    if reduce == "mean":
+        total = mm(a, mat2)
+        return total / wrap(xp.maximum(counts, 1)).to(total.dtype).unsqueeze(1)
+    products = a._v.unsqueeze(1) * mat2.index_select(0, a._i[1])
+    if not rows.shape[0]:
+        return products.sum(0, keepdim=True).expand(n, -1).clone()
+    order = products._array if reduce == "amax" else -products._array
+    filled = xp.nonzero(counts)[0]
+    begin = (xp.cumsum(counts) - counts)[filled]
+    top = xp.repeat(xp.maximum.reduceat(order, begin, axis=0), counts[filled], axis=0)
+    at = xp.arange(rows.shape[0]).reshape(-1, 1)
+    first = xp.minimum.reduceat(xp.where((order == top) | (order != order), at, rows.shape[0]), begin, axis=0)
+    found = products.gather(0, wrap(first.astype(xp.int64)))
+    return PUBLIC["zeros"](n, found.shape[1], dtype=found.dtype).index_copy(0, wrap(filled.astype(xp.int64)), found)
+
+
+def mm(mat1: Any, mat2: Any, reduce: str = "sum") -> Any:
+    """The product of a sparse matrix and a dense or sparse one (or a vector).  mat1 (n, k), mat2 (k, m) -> (n, m).
+
+    Two sparse operands give a sparse result.  reduce: what the products of a row become: "sum", "mean", "amax" or
+    "amin" (0 where a row has none).  RuntimeError for sizes that do not fit.
+    """
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise RuntimeError(f"sparse_mm_reduce: reduce type of {reduce} has not been enabled.")
+    if isinstance(mat2, SparseTensor):
+        if not isinstance(mat1, SparseTensor):
+            return mv(mat2.t(), mat1) if mat1.ndim == 1 else mm(mat2.t(), mat1.t()).t()
+        _check_matrices(mat1, mat2)
+        return _joined_rows(mat1, mat2)
+    if not isinstance(mat1, SparseTensor):
+        return PUBLIC["mm"](mat1, mat2)
+    if mat2.ndim == 1:
+        return mv(mat1, mat2)
+    _check_matrices(mat1, mat2)
+    if reduce != "sum":
+        return _reduced(mat1, mat2, reduce)
+    return coo_mm(mat1._v, mat2, mat1._i[0], mat1._i[1], mat1._size[0])
+
+
+spmm = dsmm = mm
+
+
+def mv(input: SparseTensor, vec: Tensor) -> Tensor:
+    """The product with a vector.  input (n, k), vec (k) -> (n)."""
+    if input.ndim != 2 or vec.ndim != 1 or input._size[1] != vec.shape[0]:
+        raise RuntimeError(
+            f"mv: a matrix and a vector of its width are expected, got sizes {list(input._size)} and {list(vec.shape)}"
+        )
+    return coo_mm(input._v, vec.unsqueeze(1), input._i[0], input._i[1], input._size[0]).squeeze(1)
+
+
+def bmm(input: Any, mat2: Any) -> Tensor:
+    """The products of a batch.  input (B, n, k) sparse, mat2 (B, k, m) -> (B, n, m): one product of blocks."""
+    if not isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor) or input.sparse_dim() != 3:
+        raise RuntimeError("bmm: Expected all tensors to be sparse in input and dense in mat2, of three sparse dims")
+    (count, n, k), i = input._size, input._i
+    if tuple(mat2.shape[:2]) != (count, k):
+        raise RuntimeError(
+            f"bmm: Argument #2: Expected dims (0, 1) of size ({count}, {k}), got {tuple(mat2.shape[:2])}"
+        )
+    at = PUBLIC["stack"]([i[0] * n + i[1], i[0] * k + i[2]])
+    return mm(make(at, input._v, (count * n, count * k)), mat2.reshape(count * k, -1)).view(count, n, -1)
+
+
+def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.t() + bias for a sparse weight.  input (*, k), weight (m, k), bias (m) -> (*, m)."""
+    if isinstance(input, SparseTensor) or not isinstance(weight, SparseTensor):
+        raise NotImplementedError("linear: a dense input and a sparse weight are expected, use to_dense() first")
+    rows = input.reshape(-1, input.shape[-1])
+    found = mm(weight, rows.t()).t().reshape(*input.shape[:-1], weight._size[0])
+    return found if bias is None else found + bias
+
+
+def _of_legacy(args: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[Any, ...]:
+    """input, mat1, mat2, beta, alpha; also of the old form `f([beta,] input, [alpha,] mat1, mat2)`."""
+    rest = list(args)
+    if rest and not isinstance(rest[0], Tensor):
+        beta = rest.pop(0)
+    if len(rest) > 1 and not isinstance(rest[1], Tensor):
+        alpha = rest.pop(1)
+    if len(rest) != 3:
+        raise TypeError(f"expected input, mat1 and mat2, got {len(rest)} tensors")
+    return *rest, beta, alpha
+
+
+def addmm(mat: Any, *args: Any, beta: Any = 1, alpha: Any = 1, **named: Any) -> Tensor:
+    """beta * mat + alpha * (mat1 @ mat2) for a sparse mat1.  mat (n, m), mat1 (n, k), mat2 (k, m) -> (n, m)."""
+    given = (*args, *(named[k] for k in ("mat1", "mat2") if k in named))
+    mat, mat1, mat2, beta, alpha = _of_legacy((mat, *given), beta, alpha)
+    if isinstance(mat, SparseTensor):
+        raise RuntimeError("addmm_sparse_dense: expected strided result tensor, got tensor with layout Sparse")
+    product = mm(mat1, mat2)
+    if isinstance(product, SparseTensor):
+        product = product.to_dense()
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    mat = mat.expand(product.shape)
+    return product + (mat if beta == 1 else mat * beta)
+
+
+def addmm_(mat: Tensor, *args: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`addmm` in place."""
+    return mat.copy_(addmm(mat, *args, beta=beta, alpha=alpha))
+
+
+def addmv(input: Tensor, mat: SparseTensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat @ vec) for a sparse mat.  input (n), mat (n, k), vec (k) -> (n)."""
+    return alpha * mv(mat, vec) + beta * input
+
+
+def _into(out: Any, found: SparseTensor) -> SparseTensor:
+    return found if out is None else for_writing(out)._become(found)
+
+
+def hspmm(mat1: SparseTensor, mat2: Tensor, *, out: Any = None) -> SparseTensor:
+    """The product as a sparse vector of dense rows.  mat1 (n, k) sparse, mat2 (k, m) -> (n, m)."""
+    product = mm(mat1, mat2)
+    rows = PUBLIC["unique"](mat1._i[0])
+    return _into(out, make(rows.unsqueeze(0), product[rows], product._array.shape))
+
+
+hsmm = hspmm
+
+
+def smm(input: SparseTensor, mat: Tensor) -> SparseTensor:
+    """The product as a sparse matrix: all of each row that is not empty.  input (n, k) sparse, mat (k, m) -> (n, m)."""
+    found = hspmm(input, mat)
+    rows, columns = found._i[0], found._size[1]
+    every = rows.new_tensor(range(columns), dtype=dtypes.int64)
+    indices = PUBLIC["stack"]([rows.repeat_interleave(columns), every.repeat(rows.numel())])
+    return make(indices, found._v.reshape(-1), found._size)
+
+
+def sspaddmm(input: Any, *args: Any, beta: Any = 1, alpha: Any = 1, out: Any = None) -> SparseTensor:
+    """beta * input + alpha * `smm(mat1, mat2)`.  input (n, m) sparse, mat1 (n, k) sparse, mat2 (k, m) -> (n, m)."""
+    input, mat1, mat2, beta, alpha = _of_legacy((input, *args), beta, alpha)
+    if not (isinstance(input, SparseTensor) and isinstance(mat1, SparseTensor)):
+        raise RuntimeError("sspaddmm: input and mat1 are expected to be sparse")
+    more = smm(mat1, mat2)
+    if input._size != more._size:
+        raise RuntimeError(f"sspaddmm: expected input of size {list(more._size)}, got {list(input._size)}")
+    values = [input._v if beta == 1 else input._v * beta, more._v if alpha == 1 else more._v * alpha]
+    cat = PUBLIC["cat"]
+    return _into(out, make(cat([input._i, more._i], 1), cat(values), input._size))
+
+
+saddmm = sspaddmm
+
+
+def sampled_addmm(
+    input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0, out: Any = None
+) -> SparseTensor:
+    """beta * input + alpha * (mat1 @ mat2) at the places of `input` alone.  input (n, m), mat1 (n, k), mat2 (k, m).
+
+    -> (n, m) sparse, of the layout of `input`.  RuntimeError for sizes that do not fit.
+    """
+    if mat1.shape[0] != input.shape[-2]:
+        raise RuntimeError("sampled_addmm: self.shape[-2] must match mat1.shape[-2]")
+    if mat2.shape[-1] != input.shape[-1]:
+        raise RuntimeError("sampled_addmm: self.shape[-1] must match mat2.shape[-1]")
+    if mat1.shape[1] != mat2.shape[0]:
+        raise RuntimeError(
+            f"sampled_addmm: mat1 and mat2 shapes cannot be multiplied ({'x'.join(map(str, mat1.shape))} and "
+            f"{'x'.join(map(str, mat2.shape))})"
+        )
+    rows, columns = input._i
+    products = (mat1.index_select(0, rows) * mat2.t().index_select(0, columns)).sum(1) * alpha
+    found = input._with(products if beta == 0 else products + input._v * beta)
+    return _into(out, found)
+
+
+METHODS: dict[str, Any] = {
+    "mm": mm, "matmul": mm, "mv": mv, "__matmul__": mm, "smm": smm, "sspaddmm": sspaddmm, "bmm": bmm,
+    "__rmatmul__": lambda self, other: mm(other, self),
+}  # fmt: skip
+FUNCTIONS: dict[str, Any] = {
+    **METHODS, "hspmm": hspmm, "addmm": addmm, "addmm_": addmm_, "addmv": addmv, "linear": linear,
+}  # fmt: skip
