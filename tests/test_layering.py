@@ -40,12 +40,13 @@ LAYERS = (
         "nn._functional_loss",
         "nn._functional_pooling",
         "nn._reduction",
+        "nn.grad",
     ),
     ("nn", "optim", "distributions", "amp", "plan"),
     ("serialization",),
     ("multiprocessing", "distributed"),
     ("utils",),
-    ("torch_names", "torch_alias", "fx", "jit", "onnx", "export", "package"),
+    ("torch_names", "torch_alias", "fx", "jit", "onnx", "export", "package", "utils.tensorboard"),
 )
 RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in row}
 # `import engine` gives torch's names, which the ops define
