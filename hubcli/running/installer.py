@@ -264,7 +264,8 @@ def _reason(said: str) -> str:
         if listed == "none":
             return "the index has no release of it for this Python"
         return f"the index has {'...' * (len(listed) > 200)}{listed[-200:]}"
-    text = " ".join(said.rpartition("╰─▶")[2].split()) if "╰─▶" in said else ""
+    cause = re.search(r"(?:╰─▶|cause:)(.*)", said, re.DOTALL)  # uv's
+    text = " ".join(cause.group(1).split()) if cause is not None else ""
     errors = [line.partition(":")[2].strip() for line in said.splitlines() if line.startswith("ERROR:")]
     return (text or next(iter(errors), "") or " ".join(said.split()) or "the installer gives no reason")[:300]
 
