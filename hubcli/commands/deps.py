@@ -5,15 +5,19 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hubcli import output, settings
 from hubcli.cache.store import Checkout
 from hubcli.commands import _options, _repository
-from hubcli.errors import ExitStatus, HubError, UsageError
+from hubcli.errors import DependencyError, ExitStatus, HubError, UsageError
 from hubcli.reading import dependencies, imports
-from hubcli.reading.dependencies import Report
+from hubcli.reading.dependencies import Plan, Report
+
+if TYPE_CHECKING:
+    from hubcli.running.installer import Tool
 
 
 @click.command()
@@ -99,6 +103,23 @@ def _install(checkout: Checkout, report: Report, yes: bool, system: bool) -> tup
     installer.require_environment(system)
     using = installer.tool()
     plan = installer.resolve(report.plan, using)
+    try:
+        return _carried_out(plan, using, system, yes)
+    except DependencyError as error:
+        refused = list(installer.refusals(plan, using))
+        other = installer.without(plan, refused)
+        if other == plan:
+            error.hint = "; ".join([str(error.hint), *map(str, refused)])
+            raise
+    for one in refused:
+        output.message(f"hub: {one}")
+    return _carried_out(other, using, system, yes)
+
+
+def _carried_out(plan: Plan, using: Tool, system: bool, yes: bool) -> tuple[str, ...]:
+    """Show the commands of a plan, ask, and run them; what was installed."""
+    from hubcli.running import installer
+
     with installer.commands(plan, using, system) as prepared:
         for command in prepared:
             output.message("$ " + shlex.join(command))

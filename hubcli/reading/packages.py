@@ -23,20 +23,56 @@ class Package:
     torch: bool = True
     reason: str | None = None
 
-    def requirement(self, wanted: str = "") -> str:
-        """What to install: the version tested last, or what fits `wanted`, where somebody wants another."""
-        if wanted:
-            from packaging.specifiers import SpecifierSet
+    @property
+    def proved(self) -> str:
+        """The versions from the lowest that `versions` admits to the one tested last: both ends have been tried."""
+        lower = [one for one in (self.versions or "").split(",") if one.startswith(">")]
+        return ",".join([*lower, f"<={self.tested[-1]}"])
 
-            fitting = [one for one in self.tested if SpecifierSet(wanted).contains(one)]
-            return f"{self.distribution}=={fitting[-1]}" if fitting else self.distribution + wanted
-        return f"{self.distribution}=={self.tested[-1]}"
+    def requirement(self, wanted: str = "") -> str:
+        """What to install: the proved versions, of those the ones that fit `wanted`, where somebody wants others."""
+        return self.distribution + (narrowed(self.proved, wanted) or wanted)
 
     def knows(self, version: str) -> bool:
         """Whether an installed version lies in the range that is known to work."""
         from packaging.specifiers import SpecifierSet
 
         return self.versions is None or SpecifierSet(self.versions).contains(version, prereleases=True)
+
+
+def narrowed(range: str, wanted: str) -> str | None:
+    """The versions that are in both specifiers, as short as that can be said; None where there can be none."""
+    from packaging.specifiers import Specifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    every: list[Specifier] = [*SpecifierSet(range), *SpecifierSet(wanted)]
+    exact = [one for one in every if one.operator == "==" and not one.version.endswith(".*")]
+    if exact:
+        fits = all(one.contains(exact[0].version, prereleases=True) for one in every)
+        return f"=={exact[0].version}" if fits else None
+    try:
+        lower = max((one for one in every if one.operator[0] == ">"), key=_lower, default=None)
+        upper = min((one for one in every if one.operator in ("<", "<=")), key=_upper, default=None)
+        if lower is not None and upper is not None:
+            low, high = Version(lower.version), Version(upper.version)
+            if low > high or (low == high and not lower.operator[1:] == upper.operator[1:] == "="):
+                return None
+    except InvalidVersion:
+        return None
+    others = sorted({str(one) for one in every if one.operator in ("~=", "!=", "==", "===")})
+    return ",".join([*(str(one) for one in (lower, upper) if one is not None), *others])
+
+
+def _lower(one: Any) -> tuple[Any, bool]:
+    from packaging.version import Version
+
+    return Version(one.version), one.operator == ">"
+
+
+def _upper(one: Any) -> tuple[Any, bool]:
+    from packaging.version import Version
+
+    return Version(one.version), one.operator == "<="
 
 
 def canonical(name: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,8 @@ from hubcli.reading.dependencies import Plan
 # No release of torch is below 0: what requires it cannot be installed under this.
 _CONSTRAINT = "torch<0\n"
 _MOST = 200  # packages whose requirements are followed
+# What says where packages come from, and which of them: of PIP_..., UV_... and of pip's configuration.
+_SOURCES = ("CONSTRAINT", "INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "DEFAULT_INDEX", "INDEX")
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,36 @@ class Tool:
 
 
 def tool() -> Tool:
-    """uv if it is there, else this Python's pip; DependencyError without either."""
-    uv = shutil.which("uv")
-    if uv is not None:
-        return Tool("uv", (uv, "pip"), ("--break-system-packages",))
+    """uv if it is there, else this Python's pip; DependencyError without either.
+
+    pip, too, where the user has told it of an index or of constraints, which uv does not read, and has told uv nothing.
+    """
     from importlib.util import find_spec
 
-    if find_spec("pip") is None:
+    uv = shutil.which("uv")
+    has_pip = find_spec("pip") is not None
+    if uv is not None and not (has_pip and not _configured_uv() and _configured_pip()):
+        return Tool("uv", (uv, "pip"), ("--break-system-packages",))
+    if not has_pip:
         raise DependencyError(
             f"neither uv nor pip is there for {sys.executable}",
             hint=f"run: {shlex.quote(sys.executable)} -m ensurepip, or install uv",
         )
     return Tool("pip", (sys.executable, "-m", "pip"), ("--break-system-packages",))
+
+
+def _configured_uv() -> bool:
+    return any(name.startswith("UV_") and any(word in name for word in _SOURCES) for name in os.environ)
+
+
+def _configured_pip() -> bool:
+    """Whether pip's environment or configuration files name an index, links or constraints."""
+    if any(os.environ.get(f"PIP_{word}") for word in _SOURCES):
+        return True
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    keys = (line.partition("=")[0].rpartition(".")[2] for line in done.stdout.splitlines())
+    return any(key.upper().replace("-", "_") in _SOURCES for key in keys)
 
 
 def in_virtual_environment() -> bool:
@@ -163,8 +184,90 @@ def commands(plan: Plan, using: Tool, system: bool = False) -> Iterator[list[lis
         if plan.bare:
             made.append(using.install("--no-deps", "--", *plan.bare, system=system))
         if using.name == "uv":
-            made = [[*command[:3], "--python", sys.executable, *command[3:]] for command in made]
+            made = [[*command[:3], *_for_uv(), *command[3:]] for command in made]
         yield made
+
+
+def _for_uv() -> list[str]:
+    """The Python that is meant, and the constraints that the user has given to pip."""
+    files = os.environ.get("PIP_CONSTRAINT", "").split()
+    return ["--python", sys.executable, *(word for file in files for word in ("--constraint", file))]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A requirement that the installer does not meet: why, and the version of the package that it would take."""
+
+    requirement: str
+    reason: str
+    instead: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.requirement} is refused here: {self.reason}"
+        return f"{text}; {self.instead} is the newest that is allowed and known to work" if self.instead else text
+
+
+def refusals(plan: Plan, using: Tool) -> Iterator[Refusal]:
+    """What of a plan that has failed the user's constraints and index do not allow.
+
+    Of a package of the table the whole range that is known to work is tried instead of the proved one.
+    """
+    for text in (*plan.bare, *plan.whole):
+        _, reason = _offered(text, using)
+        if reason is None:
+            continue
+        package = packages.find(_name(text))
+        version = None
+        if package is not None and package.versions and text == package.requirement():
+            version, _ = _offered(package.distribution + package.versions, using)
+        instead = f"{package.distribution}=={version}" if package is not None and version is not None else None
+        yield Refusal(text, reason, instead)
+
+
+def without(plan: Plan, refused: Sequence[Refusal]) -> Plan:
+    """The plan with what is allowed in the place of what was refused."""
+    instead = {one.requirement: one.instead or one.requirement for one in refused}
+    whole, bare = ([instead.get(text, text) for text in part] for part in (plan.whole, plan.bare))
+    return replace(plan, whole=tuple(whole), bare=tuple(bare))
+
+
+def _offered(text: str, using: Tool) -> tuple[str | None, str | None]:
+    """The version that the installer would take for a requirement; else why it would take none."""
+    arguments = ["--dry-run", "--no-deps"]
+    with tempfile.TemporaryDirectory(prefix="hub-deps-") as folder:
+        report = Path(folder, "report.json")
+        if using.name == "uv":
+            arguments += ["--reinstall", *_for_uv()]
+        else:
+            arguments += ["--ignore-installed", "--report", str(report)]
+        command = using.install(*arguments, "--", text)
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            return None, _reason(done.stdout + done.stderr)
+        if using.name == "uv":
+            found = re.search(r"^ *\+ \S+==(\S+)", done.stderr, re.MULTILINE)
+            return (found.group(1) if found else None), None
+        try:
+            return str(json.loads(report.read_bytes())["install"][0]["metadata"]["version"]), None
+        except (OSError, ValueError, LookupError, TypeError):
+            return None, None
+
+
+def _reason(said: str) -> str:
+    """What an installer's error says of the constraints and versions that stand in the way."""
+    constraints = re.findall(r"\(constraint\) (.+)", said)
+    if constraints:
+        return f"your constraints say {', '.join(dict.fromkeys(one.strip() for one in constraints))}"[:300]
+    versions = re.search(r"\(from versions: (.*?)\)", said)
+    if versions is not None:
+        listed = versions.group(1)
+        if listed == "none":
+            return "the index has no release of it for this Python"
+        return f"the index has {'...' * (len(listed) > 200)}{listed[-200:]}"
+    cause = re.search(r"(?:╰─▶|cause:)(.*)", said, re.DOTALL)  # uv's
+    text = " ".join(cause.group(1).split()) if cause is not None else ""
+    errors = [line.partition(":")[2].strip() for line in said.splitlines() if line.startswith("ERROR:")]
+    return (text or next(iter(errors), "") or " ".join(said.split()) or "the installer gives no reason")[:300]
 
 
 def run(prepared: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -86,7 +86,40 @@ def test_the_closure_reaches_what_is_needed_by_what_is_needed() -> None:
 
 def test_what_to_install_for_a_wish() -> None:
     row = Package("m", "dist", ">=1,<2", ("1.0", "1.4"))
-    assert row.requirement() == "dist==1.4"
-    assert row.requirement("<1.2") == "dist==1.0"
+    assert row.requirement() == "dist>=1,<=1.4"
+    assert row.requirement("<1.2") == "dist>=1,<1.2"
+    assert row.requirement(">=1.1,!=1.3") == "dist>=1.1,<=1.4,!=1.3"
+    assert row.requirement("==1.2") == "dist==1.2"
     assert row.requirement("==0.3") == "dist==0.3"
+    assert row.requirement(">=1.5") == "dist>=1.5"
     assert not row.knows("0.3") and row.knows("1.9.dev1")
+    assert Package("m", "dist", "<82", ("81.0.0",)).requirement() == "dist<=81.0.0"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (">=1,<=2", "", ">=1,<=2"),
+        (">=1,<=2", ">1", ">1,<=2"),
+        (">=1,<=2", ">=1.0.0,<2", ">=1,<2"),
+        (">=1,<=2", ">=0.5,<9", ">=1,<=2"),
+        (">=1,<=2", "<=1", ">=1,<=1"),
+        (">=1,<=2", "<1", None),
+        (">=1,<=2", ">2", None),
+        (">=1,<=2", "==1.5", "==1.5"),
+        (">=1,<=2", "==3", None),
+        (">=1,<=2", "==1.*", ">=1,<=2,==1.*"),
+        (">=1,<=2", "~=1.4", ">=1,<=2,~=1.4"),
+        ("<=2", ">=1", ">=1,<=2"),
+    ],
+)
+def test_what_is_in_two_ranges(one: str, other: str, both: str | None) -> None:
+    assert packages.narrowed(one, other) == both
+
+
+@pytest.mark.parametrize("row", WORKING, ids=lambda one: one.module)
+def test_a_row_advises_what_was_proved_at_both_ends(row: Package) -> None:
+    requirement = Requirement(row.requirement())
+    assert requirement.specifier.contains(row.tested[-1])
+    assert not any("==" in str(one) for one in requirement.specifier)
+    assert all(requirement.specifier.contains(version) for version in row.tested)

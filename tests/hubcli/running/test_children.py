@@ -141,3 +141,34 @@ def test_nested_and_with_torch_itself(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
         assert os.environ["PYTHONPATH"] == children.SITE
     assert "PYTHONPATH" not in os.environ and children.FOR not in os.environ
+
+
+def test_repeated_installs_are_one_notice(tmp_path: Path, capfd) -> None:
+    text = (
+        "import os, subprocess, sys\n"
+        "for name in ('one-x', 'two-x', 'one-x'):\n"
+        "    subprocess.run([sys.executable, '-m', 'pip', 'install', name], check=True)\n"
+        "os.system(f'{sys.executable} -m pip install three-x')\n"
+        "subprocess.run([sys.executable, '-m', 'pip', 'install', 'caught-x'], capture_output=True, check=True)\n"
+        "def net(kind):\n    subprocess.run([sys.executable, '-m', 'pip', 'install', 'two-x'], check=True)\n"
+    )
+    (tmp_path / "hubconf.py").write_text(text)
+    before = dict(os.environ)
+    call(tmp_path, "")
+    said = capfd.readouterr().err
+    assert said.count("left out") == 1
+    assert (
+        "hub: left out: `pip install one-x`, `pip install two-x`, `pip install three-x`, `pip install caught-x`" in said
+    )
+    assert dict(os.environ) == before
+    call(tmp_path, "")
+    assert "left out" not in capfd.readouterr().err  # told before
+
+
+def test_each_child_tells_where_nobody_else_can(monkeypatch, tmp_path: Path) -> None:
+    with children.served("engine"):
+        monkeypatch.setenv(children.LEFT_OUT, f"1:2:{tmp_path}/absent/commands")
+        command = [sys.executable, "-m", "pip", "install", "four-x"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        monkeypatch.undo()
+        assert "hub: left out: `pip install four-x`" in done.stderr
