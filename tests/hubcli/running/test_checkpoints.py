@@ -100,7 +100,7 @@ def test_every_command_that_runs_code(model, url):
 def test_the_hint_names_all_of_them(model, url):
     result = hub("load", "o/m:v1", "net", "-k", f"url={url}", "--trust", "once")
     assert result.exit_code == 6 and HINT in result.stderr
-    assert "config.pth was refused: Unsupported global: __main__.Config" in result.stderr
+    assert "config.pth was refused: Unsupported global: __main__.Config was refused\n" in result.stderr
 
 
 @pytest.mark.parametrize("name", [one for one, reason in sandbox.reasons().items() if reason is None] + ["best-effort"])
