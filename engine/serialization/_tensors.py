@@ -9,6 +9,7 @@ import numpy as np
 import engine
 from engine import backends, dtypes, float8
 from engine.device import CPU, device
+from engine.encoded import EncodedTensor
 from engine.hooks import warn_if_unserializable
 from engine.storage import Memory, Storage, UntypedStorage, strided
 from engine.tensor import _INTERNAL, Size, Tensor, wrap
@@ -168,7 +169,8 @@ class TensorBuilder:
 
     def set_attributes(self, tensor: Any, state: dict) -> None:
         for key, value in state.items():
-            if key.startswith("__") or key in _INTERNAL or hasattr(type(tensor), key):
+            own = key.startswith("_") and isinstance(tensor, EncodedTensor)
+            if key.startswith("__") or own or key in _INTERNAL or hasattr(type(tensor), key):
                 raise UnpicklingError(f"a tensor has the attribute {shown(key)}, which would hide its own")
             setattr(tensor, key, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import sys
@@ -15,7 +16,7 @@ from .placeholders import Absent
 
 __all__ = [
     "BLOCKED_MODULES", "AllowList", "add_safe_globals", "check_name", "clear_safe_globals", "engine_twin",
-    "get_safe_globals", "get_safe_names", "homes", "is_absent", "safe_globals", "safe_names",
+    "get_safe_globals", "get_safe_names", "homes", "safe_globals", "safe_names",
 ]  # fmt: skip
 
 # Refused even when allowed: nothing in them is data.
@@ -39,7 +40,6 @@ _registered: dict[Any, None] = {}
 _names: dict[str, None] = {}
 # Functions of a module's name that know modules which `sys.modules` has under another name; a higher layer adds one.
 homes: list[Callable[[str], Any]] = []
-_absent_roots: dict[str, bool] = {}
 
 
 def add_safe_globals(safe_globals: Iterable[Any]) -> None:
@@ -111,24 +111,13 @@ def check_name(name: str) -> None:
         raise ValueError(f"{name} runs code instead of being data, and is refused for every checkpoint")
 
 
-def is_absent(path: str) -> bool:
-    """Return whether `path` names something that cannot be imported here, as classes of a training script cannot.
-
-    Nothing is imported to find out; a file that names very many packages is not believed.
-    """
-    root, *rest = path.split(".")
-    if not rest or not all(part.isidentifier() for part in (root, *rest)):
-        return False
-    if root in _SCRIPTS:
-        return _in_memory(path) is None
-    if root in sys.modules or root in sys.stdlib_module_names or root in ("torch", "numpy"):
-        return False
-    if root not in _absent_roots and len(_absent_roots) < _MOST_ROOTS:
-        try:
-            _absent_roots[root] = importlib.util.find_spec(root) is None
-        except (ImportError, ValueError, AttributeError):
-            _absent_roots[root] = False
-    return _absent_roots.get(root, False)
+@functools.lru_cache(maxsize=256)
+def _is_findable(root: str) -> bool:
+    """Return whether a package or module of that name could be imported; nothing is."""
+    try:
+        return importlib.util.find_spec(root) is not None
+    except (ImportError, ValueError, AttributeError):
+        return True
 
 
 def _check(entry: Any) -> None:
@@ -194,6 +183,7 @@ class AllowList:
 
     def __init__(self, allow: Iterable[Any] = (), imported: bool = False, names: Iterable[str] = ()) -> None:
         self.imported = imported
+        self._roots: dict[str, bool] = {}  # the packages that a file has named: whether they are absent
         self.names = frozenset((*_names, *names))
         for name in self.names - _names.keys():
             check_name(name)
@@ -257,6 +247,24 @@ class AllowList:
                 return found
             return found if found is not None and found is twin else None
         return None
+
+    def is_absent(self, path: str) -> bool:
+        """Return whether `path` names something that cannot be imported here, as classes of a training script cannot.
+
+        Nothing is imported to find out; a file that names very many packages is not believed, for each look takes time.
+        """
+        root, *rest = path.split(".")
+        if not rest or not all(part.isidentifier() for part in (root, *rest)):
+            return False
+        if root in _SCRIPTS:
+            return _in_memory(path) is None
+        if root in sys.modules or root in sys.stdlib_module_names or root in ("torch", "numpy"):
+            return False
+        if root not in self._roots:
+            if len(self._roots) >= _MOST_ROOTS:
+                return False
+            self._roots[root] = not _is_findable(root)
+        return self._roots[root]
 
     def _by_name(self, path: str, module: str, name: str) -> Any:
         """The class of that name where this process has it, to be built; else what makes placeholders."""

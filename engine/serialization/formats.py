@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from . import placeholders, plain
-from .allow import AllowList, is_absent
+from .allow import AllowList
 from .arrays import ArrayBuilder
 from .errors import DEFAULT_LIMITS, CallerError, Limits, UnpicklingError, UnsupportedGlobalError, shown
 from .globals import Builder, SafeResolver
@@ -217,8 +217,8 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
             paths, made = list_globals(source, kind)
         finally:
             source.close()
-    resolver = SafeResolver(ArrayBuilder(), AllowList())
-    return [path for path in paths if not resolver.knows(path) and not (is_absent(path) and path not in made)]
+    resolver, allow = SafeResolver(ArrayBuilder()), AllowList()
+    return [path for path in paths if not resolver.knows(path) and (path in made or not allow.is_absent(path))]
 
 
 # -- description ---------------------------------------------------------------------------------------

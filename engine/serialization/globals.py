@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import dtypes
 from . import numpy_values, plain
-from .allow import AllowList, is_absent, is_blocked
+from .allow import AllowList, is_blocked
 from .errors import UnpicklingError, UnsupportedGlobalError, shown
 from .placeholders import Absent, EnumValue, Placeholder, is_scalar
 from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, strided
@@ -446,7 +446,7 @@ class SafeResolver:
         module, _, name = path.rpartition(".")
         if self.knows(path) or path in _UNSUPPORTED or is_blocked(path):
             return False
-        return self.allow.find(path, module, name) is None and (made or not is_absent(path))
+        return self.allow.find(path, module, name) is None and (made or not self.allow.is_absent(path))
 
     def find_global(self, u: Unpickler, module: str, name: str) -> Any:
         path = canonical(module, name)
@@ -466,7 +466,7 @@ class SafeResolver:
             raise UnpicklingError(
                 f"Unsupported global: {shown(path)} was refused, its module is blocked for every file"
             )
-        if is_absent(path):
+        if self.allow.is_absent(path):
             return Absent(path)
         raise UnsupportedGlobalError(path)
 

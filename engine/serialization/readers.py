@@ -263,7 +263,7 @@ def read_tar(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
     members = _tar_members(source)
     for name in ("storages", "tensors", "pickle"):
         if name not in members:
-            raise UnpicklingError(f"the tar file is not a checkpoint: it has no member {name}")
+            raise UnpicklingError(f"the tar file is truncated or not a checkpoint: it has no member {name}")
     objects: dict[Any, Any] = {}
     swap = _native() != b"little"
 

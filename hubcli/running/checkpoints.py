@@ -223,6 +223,7 @@ def require_checkpoint(weight: Weight, path: Path, names: Sequence[str] = ()) ->
 def as_refused(name: str, error: Exception) -> IntegrityError:
     """The error of a checkpoint that cannot be read, with what permits the classes that it names."""
     reason = getattr(error, "reason", None) or str(error)
+    reason = reason.partition("; if you trust the file, permit")[0]  # advice for a Python program
     return IntegrityError(f"{name} was refused: {' '.join(reason.split())[:400]}", hint=_way_on(error))
 
 
@@ -232,7 +233,7 @@ def _way_on(error: Exception) -> str:
         return "only tensors, plain values and containers are read from a checkpoint"
     options = " ".join(f"--allow {name}" for name in names[:_NAMED])
     more = f" (and {len(names) - _NAMED} more)" if len(names) > _NAMED else ""
-    return f"if you trust the file: {options}{more} reads such objects, and runs nothing of the file"
+    return f"if you trust the file: {options}{more} reads such objects, and calls nothing that it names"
 
 
 def _is_name(name: str) -> bool:

@@ -233,7 +233,7 @@ def retrieves(url):
 
 def nested(repo, entrypoint, *args):
     import torch
-    return torch.hub.load(repo, entrypoint, *args)
+    return torch.hub.load(repo.rstrip("|"), entrypoint, *args)
 
 
 def reaches(host="example.invalid"):

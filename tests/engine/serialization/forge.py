@@ -62,6 +62,17 @@ def zip_entries(entries: list[tuple[str, bytes]], method: int = zipfile.ZIP_STOR
     return out.getvalue()
 
 
+def without_checksums(content: bytes) -> bytes:
+    """As `torch.serialization.set_crc32_options(False)` writes: 0 in both headers."""
+    found = bytearray(content)
+    for sign, place in ((b"PK\x03\x04", 14), (b"PK\x01\x02", 16)):
+        at = content.find(sign)
+        while at >= 0:
+            found[at + place : at + place + 4] = bytes(4)
+            at = content.find(sign, at + 4)
+    return bytes(found)
+
+
 def legacy(obj: Any, storages: list[tuple[str, int, bytes]], little: bool = True) -> bytes:
     """A file in the format before torch 1.6: (key, declared elements, raw bytes) for each storage."""
     info = {

@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
+import datetime
 import io
+import pickle
 import random
 import time
+import uuid
 import warnings
 
 import numpy as np
@@ -15,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.encoded import EncodedTensor
 from engine.serialization import UnpicklingError, get_unsafe_globals_in_checkpoint, load
 from engine.serialization.arrays import ArrayBuilder
 from engine.serialization.formats import read
@@ -38,6 +44,9 @@ def insides(content: bytes) -> tuple[bytes, dict[str, bytes]]:
     return bytes(archive.read(pickles[0])), storages
 
 
+PLAIN = [argparse.Namespace(a=[1], b=collections.deque([2])), datetime.datetime(2024, 1, 2), uuid.UUID(int=3), slice(4)]
+SEEDS += [forge.zipped(pickle.dumps(PLAIN, protocol)) for protocol in (2, 4)]
+SEEDS += [forge.without_checksums(s) for s in SEEDS if s[:2] == b"PK"]  # damage inside them is found by no sum
 PICKLES = [insides(s) for s in SEEDS if s[:2] == b"PK"]
 PIECES = [
     b"\x00", b"\xff", b"\x7f", b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", b"\xff" * 8, b"\x85", b"R", b"b", b"q\x00",
@@ -45,7 +54,9 @@ PIECES = [
     b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"X\x03\x00\x00\x00cpu", b"cbuiltins\nset\n", b"ccollections\nOrderedDict\n",
     b"ctorch\nFloatStorage\n", b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cbuiltins\nbytearray\n",
     b"ctorch.nn.parameter\nParameter\n", b"ctorch\nFloatTensor\n", b"cnumpy\nndarray\n", b"ctorch\nSize\n",
-    b"cnumpy.core.multiarray\n_reconstruct\n", b"ctorch\ndevice\n",
+    b"cnumpy.core.multiarray\n_reconstruct\n", b"ctorch\ndevice\n", b"cargparse\nNamespace\n", b"c__main__\nMode\n",
+    b"ccollections\ndeque\n", b"cdatetime\ndatetime\n", b"cuuid\nUUID\n", b"cfractions\nFraction\n",
+    b"cbuiltins\nslice\n", b"cdecimal\nDecimal\n", b"cpathlib\nPosixPath\n", b"ccopy_reg\n_reconstructor\n",
 ]  # fmt: skip
 
 
@@ -76,7 +87,7 @@ def mutate(rng: random.Random, content: bytes) -> bytes:
 
 def touch(obj: object, depth: int = 0) -> None:
     """Read every element of the arrays, so that a view outside its storage would show."""
-    array = obj._q if getattr(obj, "is_quantized", False) else getattr(obj, "_array", obj)
+    array = obj._q if isinstance(obj, EncodedTensor) else getattr(obj, "_array", obj)
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufc" and 0 < array.size < 1 << 20:
         np.abs(array.astype(np.complex128)).sum()
     elif isinstance(obj, (dict, list, tuple)) and depth < 5:

@@ -76,6 +76,19 @@ def test_what_runs_code_looks_like_no_enumeration(path):
         load(io.BytesIO(zipped(pickled(Reduce(Global(module, name), "true")))))
 
 
+def test_a_file_that_names_very_many_packages_is_not_believed(monkeypatch):
+    """Each look for a package takes time: their number is bounded, in every file anew."""
+    looked = []
+    allow._is_findable.cache_clear()
+    monkeypatch.setattr(allow.importlib.util, "find_spec", looked.append)
+    many = [Reduce(Global(f"absent_{i}", "Mode"), i) for i in range(100)]
+    with pytest.raises(UnpicklingError, match=r"absent_64\.Mode was refused"):
+        load(io.BytesIO(zipped(pickled(many))))
+    assert len(looked) <= 64 + 64  # those of the file, and of the list of names
+    assert len(load(io.BytesIO(zipped(pickled(many[90:]))))) == 10
+    allow._is_findable.cache_clear()
+
+
 def test_all_names_are_told_at_once():
     other = Instance(Global("__main__", "Other"), {"a": 1})
     body = pickled({"a": CONFIG, "b": other, "c": MODE, "d": Reduce(Global("os", "system"), "x")})

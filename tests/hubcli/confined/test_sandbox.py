@@ -370,7 +370,7 @@ def test_a_nested_folder_is_not_handed_out(hostile, any_mechanism, tmp_path) -> 
     away = tmp_path / "home" / "away"
     away.mkdir()
     (away / "hubconf.py").write_text("def net():\n    return 1\n")
-    outcome = perform(hostile, any_mechanism, "nested", str(away), "net")
+    outcome = perform(hostile, any_mechanism, "nested", f"{away}|", "net")  # not as a folder that the user names
     assert outcome.error is not None
 
 

@@ -100,7 +100,7 @@ def test_every_command_that_runs_code(model, url):
 def test_the_hint_names_all_of_them(model, url):
     result = hub("load", "o/m:v1", "net", "-k", f"url={url}", "--trust", "once")
     assert result.exit_code == 6 and HINT in result.stderr
-    assert "config.pth was refused: Unsupported global: __main__.Config" in result.stderr
+    assert "config.pth was refused: Unsupported global: __main__.Config was refused\n" in result.stderr
 
 
 @pytest.mark.parametrize("name", [one for one, reason in sandbox.reasons().items() if reason is None] + ["best-effort"])
@@ -231,3 +231,154 @@ def test_names_for_torch_itself_must_be_there():
         with pytest.raises(UsageError, match="there is no such class, which torch itself would need"):
             checkpoints._importable(name)
     assert issubclass(LockMismatchError, Exception) and lockfile.NAME == "hub.lock"
+
+
+# -- files that are no checkpoint, in every command
+
+WHOLE = forge.zipped(forge.pickled({"weight": WEIGHT}))
+LEGACY = forge.legacy({"weight": forge.tensor((2, 2), (2, 1), 0, forge.storage(view=None))}, [("0", 4, forge.FLOATS)])
+SAFE = forge.safetensors(b'{"weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}')
+BAD = {
+    "zip": (WHOLE[: len(WHOLE) // 2], "truncated"),
+    "legacy": (LEGACY[:-9], "truncated"),
+    "tar": (forge.tarred(forge.tar_parts())[:700], "truncated"),
+    "safetensors": (SAFE[:-1], "truncated"),
+    "header": (SAFE[:20], "truncated"),
+    "crc": (WHOLE.replace(forge.FLOATS, forge.FLOATS[:-1] + b"\x01"), "CRC-32"),
+    "page": (b"<!DOCTYPE html><html>not found</html>", "a web page"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "Git LFS pointer"),
+    "empty": (b"", "is empty"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_the_file_that_cannot_be_read_is_named(model, tmp_path, kind):
+    content, reason = BAD[kind]
+    Path("mine.pth").write_bytes(content)
+    for command in (("convert", "mine.pth", "out.safetensors"), ("show", "mine.pth"),
+                    ("load", "o/m:v1", "net", "-k", "path=mine.pth", "--trust", "once")):  # fmt: skip
+        result = hub(*command)
+        assert result.exit_code == 6, (command, result.output)
+        assert "mine.pth was refused: " in result.stderr and reason in result.stderr
+        assert result.stderr.count("mine.pth") == 1 or command[0] == "load"
+    assert not Path("out.safetensors").exists()
+
+
+@pytest.mark.parametrize("kind", ["zip", "crc", "safetensors"])
+def test_a_download_that_cannot_be_read_is_named_and_not_kept(model, files, tmp_path, kind):
+    (tmp_path / "files" / "bad.pth").write_bytes(BAD[kind][0])
+    given = ("load", "o/m:v1", "net", "-k", f"url={files.url}/bad.pth", "--trust", "once")
+    for more in ((), ("--sandbox=best-effort",)):
+        result = hub(*given, *more)
+        assert result.exit_code == 6 and "bad.pth was refused: " in result.stderr and BAD[kind][1] in result.stderr
+        assert not (tmp_path / "hub" / "checkpoints" / "bad.pth").exists()
+
+
+# -- sharded checkpoints
+
+PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+ROWS = """import torch
+from torch import nn
+
+dependencies = ["torch"]
+
+
+def net(url):
+    model = nn.Linear(2, 2)
+    model.load_state_dict(torch.hub.load_state_dict_from_url(url, progress=False))
+    assert model.weight.tolist() == [[1, 2], [3, 4]] and model.bias.tolist() == [1, 2]
+    return model
+"""
+
+
+@pytest.fixture
+def sharded(tmp_path: Path, files: Served, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is served, with two files and their index; the current folder has a repository."""
+    served = tmp_path / "files"
+    bias = b'{"bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    (served / PARTS[0]).write_bytes(SAFE)
+    (served / PARTS[1]).write_bytes(forge.safetensors(bias, forge.FLOATS[:8]))
+    index = {"metadata": {"total_size": 24}, "weight_map": {"weight": PARTS[0], "bias": PARTS[1]}}
+    (served / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "hubconf.py").write_text(ROWS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
+    return served
+
+
+def test_the_url_of_an_index(sharded, files):
+    url = f"{files.url}/model.safetensors.index.json"
+    for more in ((), ("--sandbox=best-effort",), ("--offline",)):
+        result = hub("--json", "load", "./repo", "net", "-k", f"url={url}", *more)
+        assert result.exit_code == 0, result.output
+        assert [one["file"] for one in json.loads(result.stdout)["weights"]] == ["model.safetensors.index.json", *PARTS]
+    assert hub("cache", "verify").exit_code == 0
+
+
+def test_an_index_leads_nowhere_else(sharded, files):
+    index = sharded / "model.safetensors.index.json"
+    (sharded.parent / "secret.safetensors").write_bytes(SAFE)
+    for name in ("../secret.safetensors", f"{sharded.parent}/secret.safetensors", "http://127.0.0.1:9/x"):
+        index.write_text(json.dumps({"weight_map": {"weight": name}}))
+        result = hub("load", "./repo", "net", "-k", f"url={files.url}/{index.name}")
+        assert result.exit_code == 6 and "which is no plain file beside it" in result.stderr, result.output
+        assert not list(sharded.parent.glob("**/checkpoints/*secret*"))
+
+
+def test_the_file_of_an_index_that_cannot_be_read_is_named(sharded, files):
+    whole = (sharded / PARTS[1]).read_bytes()
+    (sharded / PARTS[1]).write_bytes(whole[:-1])
+    given = ("load", "./repo", "net", "-k", f"url={files.url}/model.safetensors.index.json")
+    result = hub(*given)
+    assert result.exit_code == 6 and f"{PARTS[1]} was refused: " in result.stderr and "truncated" in result.stderr
+    (sharded / PARTS[1]).write_bytes(whole)
+    assert hub(*given).exit_code == 0  # nothing was kept of it
+    (sharded / PARTS[1]).unlink()
+
+
+def test_convert_and_show_of_an_index(sharded):
+    index = "files/model.safetensors.index.json"
+    shown = json.loads(hub("--json", "show", index).stdout)
+    assert shown["format"] == "sharded" and shown["files"] == [Path(index).name, *PARTS] and shown["bytes"] == 24
+    assert [one["name"] for one in shown["tensors"]] == ["weight", "bias"]
+    assert hub("convert", index, "one.safetensors").exit_code == 0
+    assert hub("convert", index, "one.pth").exit_code == 0
+    for name in ("one.safetensors", "one.pth"):
+        told = json.loads(hub("--json", "show", name).stdout)
+        assert told["tensors"] == shown["tensors"] and told["files"] == [name]
+    (sharded / PARTS[0]).unlink()
+    for command in (("convert", index, "two.pth"), ("show", index)):
+        result = hub(*command)
+        assert result.exit_code == 6 and f"{PARTS[0]}, which the index names, is not beside it" in result.stderr
+    assert not Path("two.pth").exists()
+
+
+# -- hub show of a file
+
+
+def test_show(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.pth").write_bytes(CHECKPOINT)
+    refused = hub("show", "net.pth")
+    assert refused.exit_code == 6 and HINT in refused.stderr
+    shown = hub("show", "net.pth", *ALLOWED)
+    assert shown.exit_code == 0, shown.output
+    assert "weight  float32  2 x 2" in shown.stdout and "config.width, other.n" in shown.stdout
+    for name in ("net.ckpt", "./noext"):
+        Path(name).write_bytes(WHOLE)
+        assert json.loads(hub("--json", "show", name).stdout)["format"] == "zip"
+    assert hub("show", "absent.safetensors").exit_code == 3
+    assert hub("show", "o/m:v1", "--allow", "a.B").exit_code == 2
+
+
+def test_python_permits_as_with_torch(model, url):
+    """`torch.serialization.safe_globals` and `safe_names` around `hubcli.load`."""
+    import hubcli
+    from engine import serialization
+
+    with serialization.safe_names(["__main__.Config", "absent_package.Other"]):
+        made = hubcli.load("o/m:v1", "net", url=url, trust_repo=True, verbose=False)
+    assert made.weight.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(hubcli.torch_hub.IntegrityError, match="Config was refused"):
+        hubcli.load("o/m:v1", "net", url=url, trust_repo=True, verbose=False)
