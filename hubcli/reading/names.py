@@ -69,7 +69,7 @@ class Reader:
             self.modules[file] = module
             self.search_path.read(module, source)
             self._scan(module, module.tree.body, conditional=False)
-            if self.search_path.retry():  # what its functions or other modules say of a folder
+            if mentioned(source) and self.search_path.retry():  # what its functions or other modules say of a folder
                 self._scan(module, module.tree.body, conditional=False)
             if fills_namespace(module.tree, module.handled, module.own):
                 module.dynamic = True

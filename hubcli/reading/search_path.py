@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hubcli.reading.names import Reader
 
 MAX_FOLDERS = 200
+MAX_SEARCHES = 500  # modules that are searched for calls
 _LARGEST = 64 * 1024  # bytes of a .pth file
 _MENTIONS = re.compile(
     rb"\bsys\s*\.\s*(path|modules|meta_path|path_hooks)\b|from\s+sys\s+import|\bsys\s+as\b|=\s*sys\b|addsitedir"
@@ -59,6 +60,7 @@ class SearchPath:
         self.finders = False
         self.modules: set[str] = set()
         self._values = PathValues(reader)
+        self._searches = 0
         self._open: list[_Change] = []  # those that more of the code may make clear
 
     def read(self, module: Module, source: bytes) -> None:
@@ -81,7 +83,10 @@ class SearchPath:
         return self.finders or bool(self._open)
 
     def calls(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
-        """Every call of a function of that name, in the modules that have been read."""
+        """Every call of a function of that name, in the modules that have been read, a few times at most."""
+        self._searches += len(self.reader.modules)
+        if self._searches > MAX_SEARCHES:
+            return
         for module in list(self.reader.modules.values()):
             yield from _calls(module.tree.body, name, Scope(module))
 

@@ -88,6 +88,24 @@ def test_install_fails(folder, links):
 
 
 @pytest.mark.parametrize(
+    ("constraint", "status", "version"),
+    [("torchvision<=0.29.1", 0, "0.29.1"), ("torchvision==0.29.3", 0, "0.29.3"), ("torchvision<0.15", 8, None)],
+)
+def test_install_obeys_the_users_constraints(folder, tmp_path, monkeypatch, constraint, status, version):
+    for release in ("0.14.0", "0.29.1", "0.29.2", "0.29.3"):
+        wheel(tmp_path / "links", "torchvision", release, requires=["torch==2.14"])
+    only_these(tmp_path / "links", tmp_path / "site", monkeypatch)
+    (tmp_path / "allowed.txt").write_text(constraint + "\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "allowed.txt"))
+    result = hub("--json", "deps", folder("torch", "torchvision"), "--install", "--yes")
+    assert result.exit_code == status, result.output
+    if version is not None:
+        assert json.loads(result.stdout)["installed"] == [f"torchvision {version}"]
+    if version != "0.29.1":
+        assert f"refused here: your constraints say {constraint}" in result.output
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--install"], "there is no terminal"),
