@@ -78,7 +78,7 @@ class Access:
         error = failures.failure(err, self._target)
         if error.code == "network" and _web(self._effective):
             if "certificate" in low or "ca file" in low or "cafile" in low:
-                error.hint = authorities.advice(self._effective, self._config)
+                error.hint = authorities.advice(self._config, err)
             elif proxy := proxies.for_git(self._effective, self._config):
                 if "407" in err:
                     error.hint = f"{proxy} asks for user and password, or does not accept them: write them into it"
