@@ -332,6 +332,16 @@ def rewrite_url(url: str) -> str:
     return url
 
 
+def is_hugging_face(url: str) -> bool:
+    """Whether `url` is at Hugging Face, or at the server of HF_ENDPOINT."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    endpoint = urlsplit(current().hf_endpoint or f"https://{HUGGING_FACE[0]}")
+    here = (parts.scheme, parts.netloc.lower())
+    return here == (endpoint.scheme, endpoint.netloc.lower()) or here in [("https", host) for host in HUGGING_FACE]
+
+
 def _below(target: str, rest: str, where: str) -> str:
     """`target` and `rest` joined and normalised; UsageError where `..` leads out of the target."""
     path, mark, query = rest.partition("?")

@@ -26,6 +26,7 @@ LOW_SPEED_SECONDS = 30  # a transfer below 1 kB/s for this long is given up
 _SECRET = re.compile(r"credential\..*|http\..*\.extraheader")
 _CLIENT = re.compile(r"http\.(.*\.)?(sslcert|sslkey)")  # who one is, shown to the named server whichever way is tried
 _REDIRECTS = re.compile(r"returned error: 30[12378]\b")
+_Way = credentials.Credential | Literal["own", "none"]
 _moved: dict[str, str] = {}  # where a repository is now, found out in this process
 _lock = threading.Lock()
 
@@ -45,10 +46,12 @@ class Access:
         self._config = started.http_config(self._effective) if _web(self._effective) else {}
         self._refused: list[tuple[str, str]] = []
         web = allowed and _web(url)
-        self._ways: Iterator[credentials.Credential | Literal["own", "none"]] = iter(
-            [*(credentials.tokens(url, basic=True) if web else []), "own", *(["none"] if web else [])]
-        )
-        self._way = next(self._ways)
+        ways: list[_Way] = [*credentials.tokens(url, basic=True)] if web else []
+        ways.append("own")
+        if web:
+            ways.append("none")
+        self._ways: Iterator[_Way] = iter(ways)
+        self._way: _Way = next(self._ways)
         self.environment = self._environment()
 
     def another(self, err: str) -> bool:
@@ -78,7 +81,7 @@ class Access:
         error = failures.failure(err, self._target)
         if error.code == "network" and _web(self._effective):
             if "certificate" in low or "ca file" in low or "cafile" in low:
-                error.hint = authorities.advice(self._effective, self._config)
+                error.hint = authorities.advice(self._config, err)
             elif proxy := proxies.for_git(self._effective, self._config):
                 if "407" in err:
                     error.hint = f"{proxy} asks for user and password, or does not accept them: write them into it"

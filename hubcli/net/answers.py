@@ -148,7 +148,9 @@ def check_status(url: str, response: requests.Response, *, ranged: bool, sent: s
     if status in _RETRIED:
         raise TryAgain(reason, _retry_after(response.headers.get("Retry-After")))
     if status in (401, 403, 404, 410):
-        private = sent or ("" if settings.current().token else ": set HUB_TOKEN if it is private")
+        now = settings.current()
+        name, token = ("HF_TOKEN", now.hf_token) if settings.is_hugging_face(url) else ("HUB_TOKEN", now.token)
+        private = sent or ("" if token else f": set {name} if it is private")
         raise NotFoundError(f"{public(url)}: {reason}", hint=f"the file does not exist or is private{private}")
     raise NetworkError(f"{public(url)}: {reason}")
 

@@ -91,8 +91,13 @@ def for_objects(url: str) -> str | bool | None:
     return None if os.environ.get("AWS_CA_BUNDLE") else for_files(url, {})
 
 
-def advice(url: str, config: Mapping[str, str]) -> str:
-    """What to do about a certificate of the server of `url` that was refused."""
+def advice(config: Mapping[str, str], reason: str) -> str:
+    """What to do about a certificate that was refused for `reason`, in OpenSSL's or git's words."""
+    low = reason.lower()
+    if "expired" in low or "not yet valid" in low:
+        return "is this machine's clock right? If it is, tell whoever runs the server"
+    if "mismatch" in low or "does not match" in low or "not valid for" in low:
+        return "the certificate has another name than the server that was asked for: check the address"
     named = list(dict.fromkeys(f"{one.where} ({one.path})" for one in _sources(config)))
     found = f"neither the ordinary authorities nor {' nor '.join(named)} signed it" if named else ""
     ignored = [name for name in ("GIT_SSL_NO_VERIFY",) if name in os.environ]
@@ -175,6 +180,12 @@ def _wrong(source: Source, what: str) -> UsageError:
     )
 
 
+def _remove(folder: str, process: int) -> None:
+    """Delete what `process` has made; not at the end of a child that was forked from it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _together(sources: Sequence[Source]) -> str:
     """One file with the certificates of all `sources`, gone at the end of the process; of one, that file itself."""
     contents = list(dict.fromkeys(_content(one) for one in sources))
@@ -185,7 +196,7 @@ def _together(sources: Sequence[Source]) -> str:
     with _lock:
         if not os.path.isfile(_made.get(key, "")):
             folder = tempfile.mkdtemp(prefix="hub-authorities-")
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            atexit.register(_remove, folder, os.getpid())
             file = os.path.join(folder, "authorities.pem")
             with open(file, "xb") as made:
                 made.write(content)

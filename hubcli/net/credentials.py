@@ -86,7 +86,7 @@ def tokens(url: str, *, basic: bool = False) -> list[Credential]:
     """The tokens of the settings that are for the server of `url`."""
     now = settings.current()
     found = []
-    if now.hf_token and _is_hugging_face(url):
+    if now.hf_token and settings.is_hugging_face(url):
         keep_secret(now.hf_token)
         # as Hugging Face's own client sends it
         word = _basic("hf_user", now.hf_token) if basic else f"Bearer {now.hf_token}"
@@ -98,9 +98,17 @@ def tokens(url: str, *, basic: bool = False) -> list[Credential]:
 
 def from_netrc(url: str) -> list[Credential]:
     """The Authorization that the user's netrc file has for the server of `url`, if any."""
+    from netrc import NetrcParseError
+
     from requests.utils import get_netrc_auth
 
-    pair = get_netrc_auth(url)
+    try:
+        pair = get_netrc_auth(url, raise_errors=True)
+    except (NetrcParseError, OSError, ValueError) as error:
+        # the parser's own words may show a password
+        reason = f"line {error.lineno}" if isinstance(error, NetrcParseError) else getattr(error, "strerror", "no text")
+        notices.once(("netrc", reason), f"your {NETRC} cannot be read, and is left out: {reason}")
+        return []
     return [Credential(NETRC, _basic(*pair))] if pair else []
 
 
@@ -121,17 +129,6 @@ def left_out(url: str, refused: Sequence[tuple[str, int | str]]) -> None:
             (source, host),
             f"{host} refuses {what} ({status}); it was left out for {public(url)}: renew or remove it",
         )
-
-
-def _is_hugging_face(url: str) -> bool:
-    parts = urlsplit(url)
-    if parts.scheme == "https" and parts.netloc.lower() in settings.HUGGING_FACE:
-        return True
-    endpoint = settings.current().hf_endpoint
-    if endpoint is None:
-        return False
-    there = urlsplit(endpoint)
-    return (parts.scheme, parts.netloc.lower()) == (there.scheme, there.netloc.lower())
 
 
 def _basic(user: str, password: str) -> str:

@@ -117,7 +117,11 @@ def failure(stderr: str, url: str | None) -> HubError:
     if "transport '" in low and "not allowed" in low:
         return UsageError(f"protocol not allowed: {detail}", hint="see HUB_ALLOW_PROTOCOLS")
     if has(_PRIVATE):
-        token = "HUB_TOKEN is not accepted" if settings.current().token else "set HUB_TOKEN"
+        now = settings.current()
+        name, secret = "HUB_TOKEN", now.token
+        if settings.is_hugging_face(url) and (now.hf_token or not now.token):
+            name, secret = "HF_TOKEN", now.hf_token
+        token = f"{name} is not accepted" if secret else f"set {name}"
         return RepositoryNotFoundError(f"{where} does not exist or is private", hint=f"{token}: {detail}")
     if has(_MISSING) or re.search(r"repository '.*' not found", low):
         return RepositoryNotFoundError(f"no repository at {where}", hint="check owner, name and host")

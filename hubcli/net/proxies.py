@@ -77,9 +77,9 @@ def _no_proxy() -> str:
 
 
 def _environment(url: str) -> Proxy | None:
-    from requests.utils import getproxies, select_proxy
+    from requests.utils import get_environ_proxies, select_proxy
 
-    address = select_proxy(url, getproxies())
+    address = select_proxy(url, get_environ_proxies(url))
     if not address:
         return None
     names = (f"{urlsplit(url).scheme}_proxy", "all_proxy")

@@ -25,7 +25,7 @@ def because(url: str, error: Exception) -> HubError | answers.TryAgain:
     config = started.http_config(url)
     if isinstance(error, requests.exceptions.SSLError) and "certificate" in reason.lower():
         return NetworkError(
-            f"{public(url)}: the certificate was refused: {reason}", hint=authorities.advice(url, config)
+            f"{public(url)}: the certificate was refused: {reason}", hint=authorities.advice(config, reason)
         )
     proxy = proxies.for_files(url, config)
     if proxy is None:

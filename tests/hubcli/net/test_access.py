@@ -315,3 +315,12 @@ class TestConfiguration:
             with pytest.raises(NetworkError, match="redirects elsewhere"):
                 git.Remote.of(f"{code.url}/old/r.git").resolve(None)
             assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize("text", ["machine 127.0.0.1 login me pa55word x\n", "pa55word\n", "machine \xff\xfe login"])
+def test_a_netrc_that_cannot_be_read_is_named(files, tmp_path, text, isolated, capsys):
+    (isolated / ".netrc").write_bytes(text.encode("latin-1"))
+    (isolated / ".netrc").chmod(0o600)
+    assert http.fetch(f"{files.url}/net.pth", tmp_path / "x").size == len(BODY)
+    said = capsys.readouterr().err
+    assert ".netrc cannot be read" in said and "pa55word" not in said

@@ -158,3 +158,16 @@ def test_a_setting_that_names_no_authority_is_named(served, made, name, kind, tm
         assert name in caught.value.message and str(path) in caught.value.message
     assert http.fetch  # nothing was written
     assert not served.beside.exists()
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("certificate verify failed: certificate has expired", "clock"),
+        ("certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'", "another name"),
+        ("SSL: certificate subject name 'x' does not match target host name 'y'", "another name"),
+        ("certificate verify failed: unable to get local issuer certificate", "SSL_CERT_FILE"),
+    ],
+)
+def test_the_advice_fits_the_reason(reason: str, hint: str) -> None:
+    assert hint in authorities.advice({}, reason)

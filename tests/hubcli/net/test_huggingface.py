@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubcli.cache import weights
-from hubcli.errors import IntegrityError, OfflineError, UsageError
+from hubcli.errors import IntegrityError, NotFoundError, OfflineError, UsageError
 from hubcli.net import behalf, credentials, git, huggingface, notices
 from tests.servers import Repository, Served, file_server, git_server
 
@@ -158,3 +158,10 @@ def test_a_repository_at_the_endpoint(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setenv("HF_TOKEN", "hf_t0ken")
         assert git.Remote.of("https://huggingface.co/o/r").resolve(None).name == "main"
         assert sent(served)[0] == credentials._basic("hf_user", "hf_t0ken")
+
+
+def test_a_gated_model_names_the_token_that_it_wants(endpoint: Served) -> None:
+    endpoint.credentials = "another"
+    with pytest.raises(NotFoundError) as caught:
+        weights.obtain("hf://o/r/model.pth")
+    assert "set HF_TOKEN" in str(caught.value.hint)
