@@ -579,7 +579,7 @@ def zygote() -> None:
     for name in [*modules.split(), *(f"hubcli.commands.{name}" for name in commands.split())]:
         importlib.import_module(name)
     from hubcli import cli
-    from hubcli.cache import maintenance, store
+    from hubcli.cache import prune, store
 
     if not os.environ["TORTURE_LOCKS"]:
         store.exclusive = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
@@ -589,7 +589,7 @@ def zygote() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if request["arguments"] == ["settle"]:
-            maintenance._SETTLED = -1.0
+            prune._SETTLED = -1.0
             Path(request["out"]).write_text("{}")
             Path(request["err"]).write_text("")
             print("0\n0", flush=True)

@@ -390,7 +390,7 @@ def _fetch(
     refresh: bool,
     progress: output.Progress | None,
 ) -> Checkout:
-    from hubcli.cache import maintenance, older
+    from hubcli.cache import older, prune
     from hubcli.net import git, mirror
 
     before = Table.read(spec).find(spec)
@@ -415,7 +415,7 @@ def _fetch(
         # clocks jump: what another process has fetched while this one waited is another entry
         if found is not None and (not (force_reload or refresh) or table.find(spec) != before):
             return found
-        maintenance.sweep(table.key, root)
+        prune.sweep(table.key, root)
         published = None if force_reload else publishing.existing(table, resolved.commit)
         if published is None:
             with contextlib.ExitStack() as stack:

@@ -18,8 +18,8 @@ from hubcli.errors import ExitStatus, HubError, NotFoundError, UsageError
 from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.cache.maintenance import Problem, Verified
     from hubcli.cache.usage import Usage
+    from hubcli.cache.verify import Problem, Verified
 
 _FILTER = re.compile(r"(size|used)\s*([<>])\s*(.+)\Z", re.S)
 
@@ -131,9 +131,9 @@ def prune(max_size: int | None, grace: float, dry_run: bool) -> None:
 
     With --max-size also the least recently used repositories and weights, until the rest fits.
     """
-    from hubcli.cache import maintenance
+    from hubcli.cache import prune as pruning
 
-    pruned = maintenance.prune(grace=grace, max_size=max_size, dry_run=dry_run)
+    pruned = pruning.prune(grace=grace, max_size=max_size, dry_run=dry_run)
     verb = "would free" if dry_run else "freed"
     output.Output.current().result(
         {"removed": list(pruned.removed), "freed": pruned.freed},
@@ -146,13 +146,15 @@ def prune(max_size: int | None, grace: float, dry_run: bool) -> None:
 def verify(repair: bool) -> None:
     """Hash every tree and weight file again; status 1 if one is not what it must be.
 
-    Names every file that was changed, is missing or is extra.  Old generations, which no look-up finds, are a warning.
+    Names every file that was changed, is missing or is extra, and archives that are damaged inside.
+
+    Old generations, which no look-up finds, are a warning.
 
     With --repair trees are written anew, weights fetched anew or dropped; status 1 if that failed.
     """
-    from hubcli.cache import maintenance
+    from hubcli.cache import verify as verifying
 
-    found = maintenance.verify(repair=repair)
+    found = verifying.verify(repair=repair)
     out = output.Output.current()
     document = {
         "checked": {"trees": found.trees, "weights": found.weights, "bytes": found.bytes},

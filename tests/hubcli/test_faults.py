@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from hubcli import paths
-from hubcli.cache import leases, maintenance, reftable, store, trees, weights
+from hubcli.cache import leases, prune, reftable, store, trees, verify, weights
 from hubcli.spec import RepoSpec
 from tests.servers import Repository, Served, file_server, git_server
 from tests.torture import may_mount
@@ -172,10 +172,10 @@ def test_removal_beside_a_process_that_uses_it(server: Served, hub_root: Path) -
         assert leases.held() == {tree}
         assert store.remove(spec("o/r:v1")).specs == ("o/r:v1",)
         assert store.lookup(spec("o/r:v1")) is None and store.repos() == []
-        maintenance.prune(grace=0)
+        prune.prune(grace=0)
         assert trees.identity(tree) == identity  # it may import what it has not yet imported
     assert leases.held() == set() and tree.is_dir()
-    maintenance.prune(grace=0)
+    prune.prune(grace=0)
     assert not tree.exists()
 
 
@@ -221,7 +221,7 @@ def test_a_lease_of_a_dead_process_holds_nothing(server: Served, hub_root: Path)
     assert len(list((hub_root / "partial").glob("*.use"))) == 1 and leases.held() == set()
     store.remove(spec("o/r:v1"))
     assert not tree.exists()
-    maintenance.prune()
+    prune.prune()
     assert list((hub_root / "partial").iterdir()) == []
 
 
@@ -249,7 +249,7 @@ def test_many_processes_without_locks(server: Served, hub_root: Path) -> None:
         path = Path(json.loads(out)["path"])
         assert trees.identity(path) == json.loads(store.marker(path).read_text())["tree"]
     assert store.lookup(spec("o/r:v1")) is not None
-    assert maintenance.verify().problems == ()
+    assert verify.verify().problems == ()
     (table,) = reftable.load(next((hub_root / "refs").rglob("*.json"))).values()
     assert set(table.entries) == {"v1"}
     left = [path for path in (hub_root / "partial").iterdir() if not paths.abandoned(path.name)]

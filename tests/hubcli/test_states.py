@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from hubcli import cli, output, paths
-from hubcli.cache import maintenance, store
+from hubcli.cache import store, verify
 from hubcli.net import git
 from hubcli.spec import RepoSpec
 
@@ -96,7 +96,7 @@ def test_an_old_generation_is_a_warning(sample_server):
     result = hub("cache", "verify")
     assert result.exit_code == 0 and "superseded" in result.stdout and "no problems" in result.stdout
     assert "warning: old generations were changed" in result.stderr
-    (problem,) = maintenance.verify().problems
+    (problem,) = verify.verify().problems
     assert problem.superseded
 
 

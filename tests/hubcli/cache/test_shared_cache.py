@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubcli import paths, torch_hub, trust
-from hubcli.cache import maintenance, reftable, store, trees
+from hubcli.cache import prune, reftable, store, trees
 from hubcli.cache.store import Checkout
 from hubcli.errors import HubError, IntegrityError
 from hubcli.net import database, git
@@ -204,7 +204,7 @@ def test_folders_of_any_depth_go(hub_root, sample_server):
     left = [path for path in paths.partial().iterdir() if path.suffix != ".use"]
     assert left == []
     deep(paths.partial() / f"{dead()}.sandbox", 3_000)
-    assert len(maintenance.prune().removed) == 1
+    assert len(prune.prune().removed) == 1
     assert [path for path in paths.partial().iterdir() if path.suffix != ".use"] == []
 
 
@@ -220,6 +220,6 @@ def test_a_leftover_that_cannot_be_swept_is_set_aside(hub_root, sample_server, m
 
     monkeypatch.setattr(paths, "delete", delete)
     store.ensure(RepoSpec.parse("o/r:v1"))
-    maintenance.prune(grace=-1.0)
+    prune.prune(grace=-1.0)
     assert "cannot be removed: Operation not permitted" in capsys.readouterr().err
     store.ensure(RepoSpec.parse("o/r:v1"), force_reload=True)

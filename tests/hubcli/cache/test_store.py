@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from hubcli import paths, settings
-from hubcli.cache import maintenance, store, trees
+from hubcli.cache import store, trees, verify
 from hubcli.errors import (
     HubError,
     IntegrityError,
@@ -381,7 +381,7 @@ def test_submodules_are_left_out(
     assert list((made.path / "vendored").iterdir()) == []
     assert trees.identity(made.path) == repo.git("rev-parse", "HEAD^{tree}")
     trees.require_sound(made)
-    assert not maintenance.verify().problems
+    assert not verify.verify().problems
     (made.path / "vendored").chmod(0o755)
     (made.path / "vendored" / "planted.py").write_text("")
     assert trees.identity(made.path) != repo.git("rev-parse", "HEAD^{tree}")
@@ -404,7 +404,7 @@ def test_names_that_differ_by_case_are_no_fault_where_they_can_be_told_apart(
     made = store.ensure(spec("o/r"))
     assert [(made.path / name).read_text() for name in CLASHING] == CLASHING
     trees.require_sound(made)
-    assert not maintenance.verify().problems
+    assert not verify.verify().problems
 
 
 @pytest.mark.parametrize(

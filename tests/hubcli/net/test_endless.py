@@ -19,7 +19,7 @@ import pytest
 from safetensors.numpy import save
 
 from hubcli import cli, errors, paths, settings, torch_hub
-from hubcli.cache import firstseen, maintenance, records, weights
+from hubcli.cache import firstseen, records, verify, weights
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError
 from hubcli.net import http, partials, wire
 from hubcli.running import checkpoints
@@ -342,7 +342,7 @@ def test_an_error_document_does_not_poison_its_url(scripted, kind):
         torch_hub.load_state_dict_from_url(url, progress=False)
     assert "nothing was kept of it" in str(caught.value.hint)
     assert weights.list_blobs() == () and firstseen.find("weights", url) is None
-    assert list(paths.checkpoints().iterdir()) == [] and maintenance.verify().problems == ()
+    assert list(paths.checkpoints().iterdir()) == [] and verify.verify().problems == ()
     assert torch_hub.load_state_dict_from_url(url, progress=False)["x"].sum().item() == 1000
 
 

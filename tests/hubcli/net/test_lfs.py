@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubcli import cli
-from hubcli.cache import maintenance, store
+from hubcli.cache import store, verify
 from hubcli.net import http, lfs
 from hubcli.net import mirror as client
 from hubcli.spec import RepoSpec
@@ -116,13 +116,13 @@ def test_contents_come_when_asked_for(batch: Batch, files: Served, hub_root: Pat
 
 def test_verify_knows_them_and_repairs_them(batch: Batch, files: Served) -> None:
     run("pull", "o/r:v1", "--lfs")
-    assert maintenance.verify().problems == ()
+    assert verify.verify().problems == ()
     path = tree() / "two.bin"
     path.chmod(0o644)
     path.write_bytes(LARGE[::-1])
     assert run("cache", "verify").exit_code == 1
     assert run("cache", "verify", "--repair").exit_code == 0
-    assert (tree() / "two.bin").read_bytes() == LARGE and maintenance.verify().problems == ()
+    assert (tree() / "two.bin").read_bytes() == LARGE and verify.verify().problems == ()
 
 
 def test_what_a_server_may_not_do(batch: Batch, files: Served, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hubcli import paths
-from hubcli.cache import maintenance
+from hubcli.cache import prune
 from tests.servers import Repository, git_server
 
 HUBCONF = """
@@ -64,9 +64,9 @@ def test_it_works_again_and_again(served: None) -> None:
         "cache.bin", "data/b.txt", "new/folder/c.txt",
     ]  # fmt: skip
     assert hub("cache", "verify").returncode == 0
-    maintenance.prune()
+    prune.prune()
     assert written.is_dir()
-    maintenance.prune(grace=-1)
+    prune.prune(grace=-1)
     assert not written.exists()
 
 

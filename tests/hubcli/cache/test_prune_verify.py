@@ -9,13 +9,14 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hubcli import paths, settings
-from hubcli.cache import maintenance, records, store, trees, weights
+from hubcli.cache import prune, records, store, trees, verify, weights
 from hubcli.errors import HubError
 from hubcli.net import http
 from hubcli.spec import RepoSpec
@@ -67,7 +68,7 @@ def overwrite(path: Path, content: bytes) -> None:
 
 
 def found(**options) -> list[tuple[str, str, bool]]:
-    verified = maintenance.verify(**options)
+    verified = verify.verify(**options)
     return [(one.kind, one.problem.partition(":")[0], one.repaired) for one in verified.problems]
 
 
@@ -87,13 +88,38 @@ class TestVerify:
         store.ensure(spec("o/r:v1"), force_reload=True)
         weights.obtain(f"{files.url}/net.pth")
         weights.obtain(f"{files.url}/{HASHED}")  # the same content
-        verified = maintenance.verify()
+        verified = verify.verify()
         assert verified.problems == ()
         assert (verified.trees, verified.weights) == (2, 1)
         assert verified.bytes > 2 * 30 + len(BODY)
 
+    @pytest.mark.parametrize("kind", ["stored", "deflated", "short", "no crc"])
+    def test_an_archive_that_was_damaged_before_it_came(self, files: Served, tmp_path: Path, kind: str) -> None:
+        """Its digest is the one that was recorded: what does not fit is the CRC-32 inside."""
+        method = zipfile.ZIP_DEFLATED if kind in ("deflated", "short") else zipfile.ZIP_STORED
+        with zipfile.ZipFile(tmp_path / "whole.zip", "w", method) as archive:
+            archive.writestr("archive/data/0", bytes(range(256)) * 40)
+        content = bytearray((tmp_path / "whole.zip").read_bytes())
+        target = tmp_path / "files" / "damaged.pth"
+        target.write_bytes(content)
+        assert verify.damaged_entry(target) is None
+        if kind == "no crc":  # as torch.serialization.set_crc32_options(False) writes it
+            for place in (14, content.rindex(b"PK\x01\x02") + 16):
+                content[place : place + 4] = bytes(4)
+        else:
+            place = content.index(b"archive/data/0") + len("archive/data/0") + (40 if kind == "stored" else 20)
+            content[place : place + 4] = b"\xff\x00\xff\x00"
+        target.write_bytes(content)
+        weights.keep(f"{files.url}/damaged.pth", "damaged.pth", target)
+        expected = None if kind == "no crc" else "archive/data/0"
+        assert verify.damaged_entry(target) == expected
+        problems = verify.verify(repair=True).problems
+        assert [(one.name, one.repaired) for one in problems] == ([] if expected is None else [("damaged.pth", False)])
+        if expected is not None:
+            assert problems[0].problem == "damaged: the CRC-32 of archive/data/0 in it is not what the archive says"
+
     def test_nothing_is_cached(self, hub_root: Path) -> None:
-        assert maintenance.verify() == maintenance.Verified(0, 0, 0, ())
+        assert verify.verify() == verify.Verified(0, 0, 0, ())
         assert not hub_root.exists()
 
     @pytest.mark.parametrize(
@@ -212,7 +238,7 @@ class TestVerify:
 
         with monkeypatch.context() as patch:
             patch.setattr(records, "folder", Listed)
-            assert [one for one in maintenance.verify().problems if one.kind == "record"] == []
+            assert [one for one in verify.verify().problems if one.kind == "record"] == []
 
     def test_damaged_records_and_strange_blobs(self, server: Served, files: Served, hub_root: Path) -> None:
         store.ensure(spec("o/r"))
@@ -233,10 +259,10 @@ class TestVerify:
     def test_what_is_removed_meanwhile_is_no_problem(self, server: Served, files: Served) -> None:
         made = store.ensure(spec("o/r"))
         weights.obtain(f"{files.url}/net.pth")
-        table = maintenance.Table.read(spec("o/r"))
-        check = maintenance._TreeCheck(spec("o/r:main"), table, table.entries["main"])
+        table = verify.Table.read(spec("o/r"))
+        check = verify._TreeCheck(spec("o/r:main"), table, table.entries["main"])
         (item,) = records.every()
-        content = maintenance._WeightsCheck(item[1].content(), [item])
+        content = verify._WeightsCheck(item[1].content(), [item])
         store.remove(spec("o/r"))
         weights.remove("net.pth")
         assert not made.path.exists()
@@ -248,11 +274,11 @@ class TestPrune:
         store.ensure(spec("o/r"))
         store.ensure(spec("o/r"), force_reload=True)
         weights.obtain(f"{files.url}/net.pth")
-        assert maintenance.prune() == maintenance.Pruned((), 0)
+        assert prune.prune() == prune.Pruned((), 0)
         assert found() == []
 
     def test_nothing_is_cached(self, hub_root: Path) -> None:
-        assert maintenance.prune(max_size=0) == maintenance.Pruned((), 0)
+        assert prune.prune(max_size=0) == prune.Pruned((), 0)
         assert not hub_root.exists()
 
     def test_what_nothing_refers_to(self, repo: Repository, server: Served, files: Served, hub_root: Path) -> None:
@@ -274,9 +300,9 @@ class TestPrune:
             age(store.marker(path), 2 * DAY)
         for path in (stray, kept, *(hub_root / "db" / "github.com" / "o").iterdir()):
             age(path, 2 * DAY)
-        planned = maintenance.prune(dry_run=True)
+        planned = prune.prune(dry_run=True)
         assert old.path.is_dir() and stray.exists() and os.path.lexists(link)
-        pruned = maintenance.prune()
+        pruned = prune.prune()
         assert set(planned.removed) <= set(pruned.removed) and planned.freed > 1000
         for path in (old.path, store.marker(old.path), lost.path, lost.path.parent, stray):
             assert not path.exists()
@@ -284,21 +310,21 @@ class TestPrune:
         assert not os.path.lexists(hub_root / "o_gone_main")
         assert not list((hub_root / "db").rglob("gone-*"))
         assert new.path.is_dir() and kept.exists() and found() == []
-        assert maintenance.prune() == maintenance.Pruned((), 0)
+        assert prune.prune() == prune.Pruned((), 0)
 
     def test_the_grace_period_counts_from_the_last_use(self, server: Served) -> None:
         old = store.ensure(spec("o/r"))
         age(store.marker(old.path), 9 * DAY)
         store.ensure(spec("o/r"), force_reload=True)  # old since now
-        assert maintenance.prune() == maintenance.Pruned((), 0)
+        assert prune.prune() == prune.Pruned((), 0)
         time.sleep(0.02)
-        assert maintenance.prune(grace=0.01).removed and not old.path.exists()
+        assert prune.prune(grace=0.01).removed and not old.path.exists()
 
     def test_a_clock_that_jumps_back_spares(self, server: Served, hub_root: Path) -> None:
         old = store.ensure(spec("o/r"))
         store.ensure(spec("o/r"), force_reload=True)
         age(store.marker(old.path), -400 * DAY)
-        assert maintenance.prune() == maintenance.Pruned((), 0)
+        assert prune.prune() == prune.Pruned((), 0)
 
     def test_leftovers(self, server: Served, hub_root: Path) -> None:
         made = store.ensure(spec("o/r"))
@@ -321,13 +347,13 @@ class TestPrune:
         (db / "objects" / "pack" / "tmp_pack_abc").write_text("x")
         unmarked = made.path.with_name(f"{made.commit}.7")
         unmarked.mkdir()
-        maintenance.prune()
+        prune.prune()
         assert sorted(_left(hub_root)) == sorted([f"{alive}.tree", f"{far}.tree", f"{'0' * 20}.{dead}"])
         assert not (db / "shallow.lock").exists()
         assert not list(db.glob("objects/pack/tmp_*"))
         assert unmarked.exists()  # its marker may come any moment
         future = time.time() + 120
-        _at(future, lambda: maintenance.prune())
+        _at(future, lambda: prune.prune())
         assert not unmarked.exists() and store.lookup(spec("o/r")) is not None
 
     def test_a_fetch_sweeps_what_was_left(self, server: Served, hub_root: Path) -> None:
@@ -348,12 +374,12 @@ class TestPrune:
             made = store.ensure(spec(f"o/r:t{number}"))
             age(store.marker(made.path), (3 - number) * 3600)
         weights.obtain(f"{files.url}/net.pth")
-        planned = maintenance.prune(max_size=450_000, dry_run=True)
+        planned = prune.prune(max_size=450_000, dry_run=True)
         assert planned.removed == ("o/r:t0", "o/r:t1")
         assert len(store.repos()) == 3
-        assert maintenance.prune(max_size=450_000) == planned
+        assert prune.prune(max_size=450_000) == planned
         assert [one.spec for one in store.repos()] == ["o/r:t2"]
-        everything = maintenance.prune(max_size=0)
+        everything = prune.prune(max_size=0)
         assert everything.removed == ("o/r:t2", "net.pth")
         assert store.repos() == [] and weights.list_blobs() == ()
         assert not list((hub_root / "db").rglob("*.git"))
@@ -411,8 +437,8 @@ class TestTwoVersions:
             lambda: store.ensure(spec("o/r:v1")),
             lambda: store.remove(spec("o/r")),
             store.repos,
-            maintenance.prune,
-            maintenance.verify,
+            prune.prune,
+            verify.verify,
         ):
             with pytest.raises(HubError, match="later version of hub") as caught:
                 work()
