@@ -61,6 +61,7 @@ class SearchPath:
         self.modules: set[str] = set()
         self._values = PathValues(reader)
         self._searches = 0
+        self._index: dict[Path, dict[str, list[tuple[ast.Call, Scope]]]] = {}
         self._open: list[_Change] = []  # those that more of the code may make clear
 
     def read(self, module: Module, source: bytes) -> None:
@@ -88,7 +89,11 @@ class SearchPath:
         if self._searches > MAX_SEARCHES:
             return
         for module in list(self.reader.modules.values()):
-            yield from _calls(module.tree.body, name, Scope(module))
+            if module.file not in self._index:
+                known = self._index[module.file] = {}
+                for call, where in _calls(module.tree.body, Scope(module)):
+                    known.setdefault(last_name(call.func), []).append((call, where))
+            yield from self._index[module.file].get(name, ())
 
     def function(self, node: ast.expr, scope: Scope) -> tuple[Function, Module] | None:
         """The function of the repository that an expression names, with its module."""
@@ -234,7 +239,7 @@ def _pth_lines(folder: Path) -> Iterator[str]:
                 yield line.strip()
 
 
-def _calls(body: list[ast.stmt], name: str, scope: Scope) -> Iterator[tuple[ast.Call, Scope]]:
+def _calls(body: list[ast.stmt], scope: Scope) -> Iterator[tuple[ast.Call, Scope]]:
     pending: list[tuple[ast.AST, Scope]] = [(one, scope) for one in reversed(body)]
     while pending:
         node, here = pending.pop()
@@ -243,6 +248,6 @@ def _calls(body: list[ast.stmt], name: str, scope: Scope) -> Iterator[tuple[ast.
             continue
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             here = here._replace(functions=(node, *here.functions))
-        if isinstance(node, ast.Call) and last_name(node.func) == name:
+        if isinstance(node, ast.Call):
             yield node, here
         pending += [(one, here) for one in ast.iter_child_nodes(node)]
