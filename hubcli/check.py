@@ -257,8 +257,8 @@ def _dependencies(checkout: Checkout, conf: HubConf, plan: CheckPlan) -> tuple[s
     report = dependencies.check(conf.dependencies, root=checkout.path, framework=plan.framework)
     text = f"missing: {', '.join(report.missing)}" if report.missing else None
     if text:
-        found = imports.read(checkout.path)
-        whole = dependencies.check(conf.dependencies, root=checkout.path, framework=plan.framework, imports=found)
+        found = imports.survey(checkout.path)
+        whole = dependencies.check(conf.dependencies, root=checkout.path, framework=plan.framework, survey=found)
         text += f" ({whole.hint})"
     return text, time.monotonic() - started
 

@@ -90,7 +90,7 @@ def _check(checkout: Checkout, framework: str) -> Report:
         _repository.conf(checkout).dependencies,
         root=checkout.path,
         framework=framework,
-        imports=imports.read(checkout.path),
+        survey=imports.survey(checkout.path),
     )
 
 

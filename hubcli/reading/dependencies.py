@@ -21,7 +21,7 @@ from hubcli.reading import import_names, origins, packages, project
 from hubcli.reading.origins import Repository
 
 if TYPE_CHECKING:
-    from hubcli.reading.imports import Imported
+    from hubcli.reading.imports import Survey
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?([<>=!~]=?[A-Za-z0-9.*+!,<>=~-]+)?\Z")
@@ -98,14 +98,15 @@ def check(
     *,
     root: Path | None = None,
     framework: str = "engine",
-    imports: Sequence[Imported] = (),
+    survey: Survey | None = None,
 ) -> Report:
     """Which of `names` are there: for a repository at `root`, run on `framework`.
 
-    Of `imports`, what the code imports without declaring it, only the missing ones are reported; and so is what an
+    Of `survey`, what the code imports without declaring it, only the missing ones are reported; and so is what an
     installed package needs and lacks, because it was installed without its requirements.
     """
-    repository = Repository(root) if root is not None else None
+    repository = Repository(root, survey) if root is not None else None
+    imports = () if survey is None else survey.imports
     found = [_check_one(name, root, framework, repository) for name in names]
     covered = {_top(name) for name in names}
     places = {one.name.partition(".")[0]: one.place for one in reversed(imports)}

@@ -64,8 +64,9 @@ def read(root: Path) -> tuple[Imported, ...]:
 def survey(root: Path) -> Survey:
     """Read the code that a hubconf leads to, again where it has put more folders on `sys.path`."""
     known: list[Path] = []
+    parsed: dict[Path, tuple[ast.Module, bytes]] = {}
     for _ in range(_MOST_ROUNDS):
-        walk = _Walk(root, known)
+        walk = _Walk(root, known, parsed)
         walk.run()
         found = walk.reader.search
         if len(found) == len(known):
@@ -78,9 +79,9 @@ def survey(root: Path) -> Survey:
 class _Walk:
     """The modules that a hubconf leads to, and of their functions and classes those that are named on the way."""
 
-    def __init__(self, root: Path, folders: Sequence[Path]) -> None:
+    def __init__(self, root: Path, folders: Sequence[Path], parsed: dict[Path, tuple[ast.Module, bytes]]) -> None:
         self.root = root
-        self.reader = Reader(root, folders)
+        self.reader = Reader(root, folders, parsed)
         self.found: dict[str, Imported] = {}
         self.pending: list[Path] = []
         self.seen: set[Path] = set()

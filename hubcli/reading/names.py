@@ -37,9 +37,12 @@ _CHANGING = {"add", "append", "clear", "extend", "insert", "pop", "remove", "set
 class Reader:
     """Follows names through the files of one repository."""
 
-    def __init__(self, root: Path, folders: Sequence[Path] = ()) -> None:
-        """`folders` are known to be on `sys.path`, too."""
+    def __init__(
+        self, root: Path, folders: Sequence[Path] = (), parsed: dict[Path, tuple[ast.Module, bytes]] | None = None
+    ) -> None:
+        """`folders` are known to be on `sys.path`, too; `parsed` is what another reader has parsed of the files."""
         self.root = root
+        self._parsed = {} if parsed is None else parsed
         self.search = list(dict.fromkeys([root, *project.read(root).sources, *folders]))
         self.search_path = SearchPath(self)
         self.modules: dict[Path, Module] = {}
@@ -64,7 +67,9 @@ class Reader:
         """The module in `file`, scanned (or being scanned, as Python sees a cycle)."""
         module = self.modules.get(file)
         if module is None:
-            tree, source = self._parse(file)
+            if file not in self._parsed:
+                self._parsed[file] = self._parse(file)
+            tree, source = self._parsed[file]
             module = Module(file, tree)
             self.modules[file] = module
             self.search_path.read(module, source)

@@ -19,13 +19,15 @@ from hubcli.reading.requirements import Required
 class Repository:
     """One repository, asked about names; its files are read as they are needed."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, survey: imports.Survey | None = None) -> None:
+        """`survey` is what the code imports, if that has been read already."""
         self.root = root
         self.inventory = Inventory(root)
+        self._known = survey
 
     @cached_property
     def _survey(self) -> imports.Survey:
-        return imports.survey(self.root)
+        return imports.survey(self.root) if self._known is None else self._known
 
     @cached_property
     def _required(self) -> dict[str, Required]:

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from hubcli.errors import (
@@ -118,13 +119,14 @@ def missing(name: str, where: str, namespace: Namespace, spec: str) -> Dependenc
 def everything(namespace: Namespace, failed: Imported | None = None) -> Report:
     """All that the repository declares and imports, read statically, and the import that failed."""
     declared: tuple[str, ...] = ()
-    found: tuple[Imported, ...] = ()
+    found = imports.Survey()
     with contextlib.suppress(HubError):
         declared = hubconf.read(namespace.root).dependencies
-        found = imports.read(namespace.root)
-    if failed is not None and failed.name.partition(".")[0] not in {one.name.partition(".")[0] for one in found}:
-        found += (failed,)
-    return dependencies.check(declared, root=namespace.root, framework=namespace.framework, imports=found)
+        found = imports.survey(namespace.root)
+    known = {one.name.partition(".")[0] for one in found.imports}
+    if failed is not None and failed.name.partition(".")[0] not in known:
+        found = replace(found, imports=(*found.imports, failed))
+    return dependencies.check(declared, root=namespace.root, framework=namespace.framework, survey=found)
 
 
 def _plain(text: str, namespace: Namespace) -> str:

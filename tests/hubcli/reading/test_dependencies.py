@@ -11,7 +11,7 @@ import pytest
 from hubcli.errors import DependencyError
 from hubcli.reading import dependencies
 from hubcli.reading.dependencies import check
-from hubcli.reading.imports import Imported
+from hubcli.reading.imports import Imported, Survey
 
 
 def one(name: str, **options):
@@ -203,7 +203,7 @@ def test_imports_that_are_not_declared():
         Imported("yaml_x", "hubconf.py:2"),
         Imported("google.protobuf.message", "hubconf.py:3"),
     ]
-    report = check(["declared", "yaml-x"], imports=found)
+    report = check(["declared", "yaml-x"], survey=Survey(tuple(found)))
     named = {one.name: (one.satisfied, one.declared, one.note) for one in report.dependencies}
     assert named == {
         "declared": (False, True, None),
@@ -214,7 +214,7 @@ def test_imports_that_are_not_declared():
     assert report.install == "python -m pip install declared yaml-x nope protobuf"
     with pytest.raises(DependencyError, match=r"^Missing dependencies: declared, yaml-x$"):
         report.require()
-    check([], imports=found[:1]).require()  # what is not declared is for the import itself to fail on
+    check([], survey=Survey(tuple(found[:1]))).require()  # what is not declared is for the import itself to fail on
 
 
 @pytest.fixture

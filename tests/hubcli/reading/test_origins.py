@@ -19,7 +19,7 @@ def report(root: Path, files: dict[str, str], framework: str = "engine") -> Repo
         else:
             path.write_text(text)
     names = hubconf.read(root).dependencies
-    return dependencies.check(names, root=root, framework=framework, imports=imports.read(root))
+    return dependencies.check(names, root=root, framework=framework, survey=imports.survey(root))
 
 
 def modules(*paths: str) -> str:

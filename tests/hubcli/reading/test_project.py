@@ -75,6 +75,6 @@ def test_its_own_packages_are_never_to_be_installed_from_an_index(tmp_path: Path
     (tmp_path / "hubconf.py").write_text("dependencies = ['torch', 'inside', 'my_package']\nfrom inside import net\n")
     conf = hubconf.read(tmp_path)
     assert [(one.name, one.summary) for one in conf.entrypoints] == [("net", "Made inside.")]
-    report = dependencies.check(conf.dependencies, root=tmp_path, imports=imports.read(tmp_path))
+    report = dependencies.check(conf.dependencies, root=tmp_path, survey=imports.survey(tmp_path))
     assert [one.provided_by for one in report.dependencies] == ["engine", "repository", "repository"]
     assert report.install is None

@@ -94,7 +94,7 @@ def test_ways_to_put_a_folder_on_the_search_path(tmp_path: Path, code: str) -> N
     }
     assert "src/code" in folders(tmp_path, files)
     conf = hubconf.read(tmp_path)
-    report = dependencies.check(conf.dependencies, root=tmp_path, imports=imports.read(tmp_path))
+    report = dependencies.check(conf.dependencies, root=tmp_path, survey=imports.survey(tmp_path))
     assert [(one.name, one.provided_by) for one in report.dependencies] == [
         ("torch", "engine"),
         ("ownpart", "repository"),
@@ -139,7 +139,7 @@ def test_what_is_no_folder_of_the_repository(tmp_path: Path, code: str) -> None:
 def test_what_only_running_tells_is_said_to_be_unclear(tmp_path: Path, code: str) -> None:
     write(tmp_path, {"hubconf.py": f"{HEAD}{code}\nimport ownpart\n", "lib.zip": "", "deep/down/ownpart.py": ""})
     assert imports.survey(tmp_path).unclear
-    report = dependencies.check([], root=tmp_path, imports=imports.read(tmp_path))
+    report = dependencies.check([], root=tmp_path, survey=imports.survey(tmp_path))
     assert "ownpart" not in report.missing
 
 
@@ -152,7 +152,7 @@ def test_a_module_that_the_code_makes_itself(tmp_path: Path) -> None:
     code = "import types, sys\nsys.modules['ownpart'] = types.ModuleType('ownpart')\nimport ownpart\n"
     write(tmp_path, {"hubconf.py": code})
     assert imports.survey(tmp_path).provided == {"ownpart"}
-    assert dependencies.check([], root=tmp_path, imports=imports.read(tmp_path)).missing == ()
+    assert dependencies.check([], root=tmp_path, survey=imports.survey(tmp_path)).missing == ()
 
 
 def test_endless_code_ends(tmp_path: Path) -> None:
