@@ -48,7 +48,7 @@ _UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
 def check_index_dtype(index: Any, name: str, sentence: str = "{}(): Expected dtype int32/int64 for index") -> None:
-    if index.dtype.name not in ("int64", "int32") and (index.size or name != "gather"):
+    if index.dtype.name not in ("int64", "int32") and (index.size or name == "index_select"):
         raise RuntimeError(sentence.format(name))
 
 
