@@ -26,7 +26,7 @@ _SENTENCES = {
     "Expected out tensor to have dtype {want}, but got {have} instead": """
         addmm addmv aminmax argmax argmin avg_pool2d avg_pool3d baddbmm bmm diag_embed gather index_add
         index_copy index_reduce isin linalg_cross linear matrix_diagonal max_dim min_dim mm msort scatter
-        scatter_add scatter_src scatter_value slice_scatter sort take_along_dim topk tril triu
+        scatter_add scatter_reduce scatter_src scatter_value slice_scatter sort take_along_dim topk tril triu
     """,
     "Found dtype {Have} but expected {Want}": "abs bitwise_not ceil conj_physical floor neg round sgn sign trunc",
     "expected scalar_type {Want} but found {Have}": "cummax cummin diff",

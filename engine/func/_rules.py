@@ -264,7 +264,7 @@ def _turned(c: Call) -> Any:
 def _squeeze(c: Call) -> Any:
     x, dim = c["input"], c.args.get("dim")
     n = c.rank("input")
-    dims = range(n) if dim is None or dim == () else [d % max(n, 1) for d in _sizes(dim)]
+    dims = range(n) if dim is None else [d % max(n, 1) for d in _sizes(dim)]
     for d in sorted(dims, reverse=True):
         if n and x.shape[d + 1] == 1:
             x = x.squeeze(d + 1)

@@ -17,6 +17,7 @@ from engine import backends, dtypes
 from engine._checks import wrap_dim
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.out import store
+from engine.grad_mode import mode
 from engine.ops.copying import number_for
 from engine.ops.shape import basic_index, place
 from engine.tensor import Tensor, wrap
@@ -47,7 +48,7 @@ _UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 
 
 def check_index_dtype(index: Any, name: str, sentence: str = "{}(): Expected dtype int32/int64 for index") -> None:
-    if index.dtype.name not in ("int64", "int32") and (index.size or name != "gather"):
+    if index.dtype.name not in ("int64", "int32") and (index.size or name == "index_select"):
         raise RuntimeError(sentence.format(name))
 
 
@@ -413,6 +414,31 @@ def widen_back(src, index):
     return src if src._array.shape == shape else basic_index(src, (*(slice(0, n) for n in shape), ...))
 
 
+_PAIRS = 1 << 24  # elements beside each other up to which the products of all others are made one by one
+
+
+def _products_of_others(base: Tensor, used: Tensor, index: Tensor, dim: int) -> Tensor:
+    """For each of `used` the product of all others that go to the same place, and of `base` there; with any zeros.
+
+    base (*n), used (*i), index (*i) -> (*i).
+    """
+    dim = wrap_dim(dim, used._array.ndim)
+    at, values = index.movedim(dim, -1), used.movedim(dim, -1)
+    length = at._array.shape[-1] if at._array.ndim else 1
+    if length * at._array.size > _PAIRS:
+        raise RuntimeError(
+            "scatter_reduce(): Double backward is unsupported for src when >1 zeros in src are scattered to the same "
+            f"position in self, for more than {_PAIRS} pairs of elements"
+        )
+    if not at._array.ndim:
+        return base.gather(dim, index)
+    same = at.unsqueeze(-1) == at.unsqueeze(-2)
+    xp = backends.xp_of(at._array)
+    others = same & wrap(~xp.eye(length, dtype=bool))
+    rows = values.unsqueeze(-2).expand(others._array.shape).masked_fill(~others, 1)
+    return rows.prod(-1).movedim(-1, dim) * base.gather(dim, index)
+
+
 def _prod_backward(grad, input, dim, index, src, include_self, result):
     used = widen_back(src, index)
     zero = (used == 0).detach()
@@ -421,6 +447,8 @@ def _prod_backward(grad, input, dim, index, src, include_self, result):
     ones = scatter_value(input * 0 + 1, dim, index, 1)
     others = scatter_reduce(ones, dim, index, used, "prod")
     mine = grad * others
+    if mode.enabled and src.device.type != "meta" and bool(zero._array.any()):  # what is 0 here has a slope of its own
+        return mine, grad.gather(dim, index) * _products_of_others(base, used, index, dim)
     masked = scatter_reduce(base, dim, index, safe, "prod")
     zeros = scatter_add(zeros_of(grad, input._array.shape), dim, index, zero.to(grad.dtype))
     count = zeros.gather(dim, index)

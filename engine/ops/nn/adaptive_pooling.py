@@ -23,10 +23,11 @@ def _one_size(name, size):
 
 
 def _adaptive_size(name, n, input, output_size, colon=""):
-    if input.dim() <= n:  # what looks for sizes that are None says so, before anything else is looked at
-        raise ValueError(f"Input dimension should be at least {n + 1}")
-    size = (output_size,) * n if not isinstance(output_size, Iterable) else tuple(output_size)
-    if input.dim() > n + 2 and (colon or size != (1,) * n):
+    several = isinstance(output_size, Iterable)
+    size = tuple(output_size) if several else (output_size,) * n
+    if several and input.dim() <= len(size):  # said by what looks for sizes that are None, before all else
+        raise ValueError(f"Input dimension should be at least {len(size) + 1}")
+    if input.dim() <= n or (input.dim() > n + 2 and (colon or size != (1,) * n)):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
     if len(size) != n:
         if colon:

@@ -7,6 +7,7 @@ from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.dispatch import composite, samples
 from engine.ops.nn.loss import _single, pairwise_distance, reduced
+from engine.ops.pointwise.arithmetic import not_implemented
 from engine.tensor import Tensor
 
 
@@ -145,6 +146,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction="mean"):
         raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     _check_classes(input)
     _single(input, "multilabel_margin_loss_forward_out_frame")
+    if target.is_complex():
+        raise not_implemented("min_all", target._array)
     if target.dtype is not dtypes.int64:
         raise RuntimeError(f"expected scalar type Long but found {dtypes.scalar_name(target.dtype)}")
     rows, listed = (input, target) if input.dim() > 1 else (input.reshape(1, -1), target.reshape(1, -1))

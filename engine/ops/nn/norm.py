@@ -645,8 +645,9 @@ def native_batch_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Batch norm with its statistics.  input (N, C, *) -> (N, C, *), mean (C), rstd (C); empty ones in evaluation."""
+    like = next((p.dtype for p in (weight, bias, running_mean, running_var) if p is not None), input.dtype)
     if not training:
-        empty = input.new_empty(0)
+        empty = input.new_empty(0, dtype=like)
         result = batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
         return result, empty, empty.clone()
     output, mean, rstd, var = batch_norm_train(input, weight, bias, eps)
@@ -658,7 +659,7 @@ def native_batch_norm(
         input.numel() // builtins.max(1, input.size(1)),
         momentum,
     )
-    return output, mean, rstd
+    return output, mean.to(like), rstd.to(like)
 
 
 def _verify_size(size):
