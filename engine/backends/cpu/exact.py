@@ -33,7 +33,9 @@ def summed(array: Any, axis: int | Sequence[int] | None = None, keepdims: bool =
     if axis is None:
         axes = tuple(range(ndim))
     else:
-        axes = (axis % ndim if ndim else axis,) if isinstance(axis, int) else tuple([d % ndim for d in axis])
+        axes = (axis % ndim,) if isinstance(axis, int) else tuple([d % ndim for d in axis])
+    if len(axes) == 1 and array.shape[axes[0]] <= (_ROWS if array.size >= _LARGE else _ROWS_OF_FEW):
+        return np.add.reduce(array, axes[0], keepdims=keepdims)
     return sums(array, axes, keepdims)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine._checks import wrap_dims
+from engine.backends.cpu.exact import summed
 from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
@@ -27,14 +28,13 @@ def column_sums(matrix: Any) -> Any:
     made = np.empty(w * m, "float32")
     if not arrays.column_sums(matrix[:whole].reshape(-1, w * m), made):
         return NotImplemented
-    found = column_sums(made.reshape(w, m))
-    if found is not NotImplemented and whole < n:
-        rest = column_sums(matrix[whole:])
-        found = rest if rest is NotImplemented else found + rest
+    found = summed(made.reshape(w, m), 0)
+    if whole < n:
+        found += summed(matrix[whole:], 0)
     return found
 
 
-_RUN = 128  # rows at least that one product with ones adds up
+_RUN = 256  # rows that one product with ones adds up, or a few more
 
 
 def rows_of_channels(array: Any) -> Any:
