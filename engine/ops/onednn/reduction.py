@@ -21,9 +21,10 @@ def column_sums(matrix: Any) -> Any:
     """The sums over the rows of (n, m) -> (m), in runs: Note [Sums in runs] in `engine/backends/cpu/exact.py`."""
     n, m = matrix.shape
     w = n // _RUN
-    if w < 2:
+    if w < 4:
         made = np.empty(m, "float32")
         return made if arrays.column_sums(matrix, made) else NotImplemented
+    w = next((v for v in range(w, w + min(w, 16)) if not n % v), w)  # so that no rows are left, if there is one
     whole = n // w * w
     made = np.empty(w * m, "float32")
     if not arrays.column_sums(matrix[:whole].reshape(-1, w * m), made):
