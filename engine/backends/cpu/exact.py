@@ -19,7 +19,8 @@ __all__ = ["column_sums", "dots", "summed", "sums"]
 
 _EXACT = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 _RUN = 64  # rows that are added one after the other
-_WIDE = 1 << 12  # elements of the rows that are made of short ones
+_WIDE = 1 << 10  # elements of the rows that are made of short ones
+_DOT = 1 << 12  # products that are added at once
 _SHORT = 32  # elements along the last dim in memory that are better left for the end
 _LARGE = 1 << 14  # elements from which that is worth its calls for a few hundred rows, too
 _ROWS, _ROWS_OF_FEW = 4 * _RUN, 8 * _RUN  # rows that are added as they are, of many elements and of few
@@ -42,9 +43,9 @@ def summed(array: Any, axis: int | Sequence[int] | None = None, keepdims: bool =
 def dots(a: Any, b: Any, xp: Any) -> Any:
     """The sums of products along the last dim, in runs.  (*, n), (*, n) -> (*)."""
     n = a.shape[-1]
-    if n >= 2 * _WIDE and isinstance(a, np.ndarray) and a.flags.c_contiguous and b.flags.c_contiguous:
-        whole = n // _WIDE * _WIDE
-        first, second = (x[..., :whole].reshape(*x.shape[:-1], -1, _WIDE) for x in (a, b))
+    if n >= 2 * _DOT and isinstance(a, np.ndarray) and a.flags.c_contiguous and b.flags.c_contiguous:
+        whole = n // _DOT * _DOT
+        first, second = (x[..., :whole].reshape(*x.shape[:-1], -1, _DOT) for x in (a, b))
         found = summed(dots(first, second, xp), -1)
         return found + dots(a[..., whole:], b[..., whole:], xp) if whole < n else found
     return xp.matmul(a[..., None, :], b[..., :, None])[..., 0, 0]
@@ -134,7 +135,9 @@ def column_sums(blocks: np.ndarray, add: Callable[[np.ndarray], np.ndarray] = _r
         return add(blocks)
     together = blocks.strides[1] == m * blocks.itemsize and (m == 1 or blocks.strides[2] == blocks.itemsize)
     w = max(1, min(_WIDE // max(1, m), n // _RUN)) if together else 1
-    run = next((r for r in range(_RUN, 2 * _RUN) if not n % (r * w)), _RUN)  # so that no rows are left, if there is one
+    # so that no rows are left over, where there are such numbers
+    w = next((v for v in range(w, max(w // 2, w - 16), -1) if not n % v), w)
+    run = next((r for r in range(_RUN, 2 * _RUN) if not n % (r * w)), _RUN)
     whole = n // (run * w) * run * w
     runs = blocks[:, :whole].reshape(-1, run, w * m)
     found = column_sums(add(runs).reshape(count, -1, m), add)

@@ -21,7 +21,7 @@ def column_sums(matrix: Any) -> Any:
     """The sums over the rows of (n, m) -> (m), in runs: Note [Sums in runs] in `engine/backends/cpu/exact.py`."""
     n, m = matrix.shape
     w = n // _RUN
-    if w < 4:
+    if w < 2:
         made = np.empty(m, "float32")
         return made if arrays.column_sums(matrix, made) else NotImplemented
     w = next((v for v in range(w, w + min(w, 16)) if not n % v), w)  # so that no rows are left, if there is one
@@ -35,7 +35,7 @@ def column_sums(matrix: Any) -> Any:
     return found
 
 
-_RUN = 256  # rows that one product with ones adds up, or a few more
+_RUN = 128  # rows that one product with ones adds up, or up to twice as many
 
 
 def rows_of_channels(array: Any) -> Any:
