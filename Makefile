@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test conformance test-scaling test-numpy test-onnx test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
+.PHONY: demo test test-newest conformance test-scaling test-numpy test-onnx test-processors test-cuda check lint types docs stubs bench torture gaps packages clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,6 +16,11 @@ demo: $(STAMP)  ## pull, list, help, load and run a model from a real git server
 
 test: $(STAMP)  ## the fast tier
 	$(BIN)/python -m pytest tests -n auto --dist worksteal -rs
+
+test-newest: $(STAMP)  ## the fast tier on the newest Python of this machine beside the one of .venv, where there is one
+	@newest=$$($(BIN)/python scripts/newest_python.py); \
+	if [ -n "$$newest" ]; then $(MAKE) --no-print-directory test PYTHON=$$newest VENV=.venv-newest; \
+	else echo "no newer Python is installed: nothing to test"; fi
 
 test-numpy: $(STAMP)  ## the engine's tests once more without oneDNN, as on a machine that lacks it
 	ENGINE_ONEDNN=0 $(BIN)/python -m pytest tests/engine -n auto --dist worksteal -rs
@@ -80,4 +85,4 @@ bench: $(STAMP)  ## ratios against what is installed, measured in one run; BENCH
 	$(BIN)/python -m benchmarks $(BENCH)
 
 clean:
-	rm -rf $(VENV) .demo .packages build dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-newest .demo .packages build dist site .pytest_cache .mypy_cache .ruff_cache

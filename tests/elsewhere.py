@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import platform
 import runpy
+import shutil
 import signal
 import socket
 import sys
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +79,9 @@ def become(name: str) -> None:
         _without(signal, OF_SIGNAL)
         _without(socket, OF_SOCKET)
         os.symlink = _refused  # type: ignore[assignment]
+        if getattr(shutil, "_winapi", True) is None:  # since Python 3.12 `shutil.which` asks it there
+            there = types.SimpleNamespace(NeedCurrentDirectoryForExePath=lambda name: True)
+            shutil._winapi = there  # type: ignore[attr-defined]
     for module in hidden:
         sys.modules[module] = None  # type: ignore[assignment]  # "no module named"
 

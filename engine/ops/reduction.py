@@ -80,6 +80,7 @@ def int64_if_integer(array: Any) -> Any:
     return "int64" if array.dtype.kind in "iub" else None
 
 
+_FEW = 1 << 9  # elements that numpy adds as they are
 _MANY = 1 << 14  # elements from which sums of rows are worth a look at how they lie
 _MANY_IN_ONE = 1 << 16  # the same of one sum of all
 
@@ -88,6 +89,8 @@ def total(xp: Any, array: Any, axis: Any, keepdim: bool) -> Any:
     """The sum along axes, accumulated in float32 for 16-bit floats."""
     to = wide(array)
     if to is None:
+        if array.size <= _FEW:
+            return array.sum(axis=axis, keepdims=keepdim)
         many = _MANY_IN_ONE if axis is None else _MANY
         if xp is np and array.size >= many and type(array) is np.ndarray:
             from engine.backends.cpu.reduce import sum_of_last

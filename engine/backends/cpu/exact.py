@@ -3,9 +3,9 @@
 Note [Sums in runs]
 numpy adds along the last dim in memory in pairs, and along every other dim one row after the other: 20,000,000 ones in
 a column give 16,777,216 in float32, and the mean of a million rows is off by 1e-5.  So rows are added in runs of
-`_RUN`, the sums of runs are rows again, and so on: the rounding errors of 64 * log64(n) additions, not of n, meet in a
-result.  Short rows are first laid side by side (`w` rows of m as one of w * m), which numpy and products with ones add
-at the speed of memory: 1,000,000 rows of 4 in an eighth of the time.
+`_RUN` to twice as many, the sums of runs are rows again, and so on: the rounding errors of some 64 * log64(n)
+additions, not of n, meet in a result.  Short rows are first laid side by side (`w` rows of m as one of w * m), which
+numpy and products with ones add at the speed of memory: 1,000,000 rows of 4 in a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ __all__ = ["column_sums", "dots", "summed", "sums"]
 
 _EXACT = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 _RUN = 64  # rows that are added one after the other
-_WIDE = 1 << 12  # elements of the rows that are made of short ones
+_WIDE = 1 << 10  # elements of the rows that are made of short ones
+_DOT = 1 << 12  # products that are added at once
 _SHORT = 32  # elements along the last dim in memory that are better left for the end
 _LARGE = 1 << 14  # elements from which that is worth its calls for a few hundred rows, too
-_ROWS, _ROWS_OF_FEW = 2 * _RUN, 8 * _RUN  # rows that are added as they are, of many elements and of few
+_ROWS, _ROWS_OF_FEW = 4 * _RUN, 8 * _RUN  # rows that are added as they are, of many elements and of few
 
 
 def summed(array: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
@@ -33,16 +34,18 @@ def summed(array: Any, axis: int | Sequence[int] | None = None, keepdims: bool =
     if axis is None:
         axes = tuple(range(ndim))
     else:
-        axes = (axis % ndim if ndim else axis,) if isinstance(axis, int) else tuple([d % ndim for d in axis])
+        axes = (axis % ndim,) if isinstance(axis, int) else tuple([d % ndim for d in axis])
+    if len(axes) == 1 and array.shape[axes[0]] <= (_ROWS if array.size >= _LARGE else _ROWS_OF_FEW):
+        return np.add.reduce(array, axes[0], keepdims=keepdims)
     return sums(array, axes, keepdims)
 
 
 def dots(a: Any, b: Any, xp: Any) -> Any:
     """The sums of products along the last dim, in runs.  (*, n), (*, n) -> (*)."""
     n = a.shape[-1]
-    if n >= 2 * _WIDE and isinstance(a, np.ndarray) and a.flags.c_contiguous and b.flags.c_contiguous:
-        whole = n // _WIDE * _WIDE
-        first, second = (x[..., :whole].reshape(*x.shape[:-1], -1, _WIDE) for x in (a, b))
+    if n >= 2 * _DOT and isinstance(a, np.ndarray) and a.flags.c_contiguous and b.flags.c_contiguous:
+        whole = n // _DOT * _DOT
+        first, second = (x[..., :whole].reshape(*x.shape[:-1], -1, _DOT) for x in (a, b))
         found = summed(dots(first, second, xp), -1)
         return found + dots(a[..., whole:], b[..., whole:], xp) if whole < n else found
     return xp.matmul(a[..., None, :], b[..., :, None])[..., 0, 0]
@@ -61,6 +64,8 @@ def sums(array: np.ndarray, axes: Sequence[int], keepdim: bool = False) -> Any:
     if array.flags.c_contiguous and max(axes) == len(axes) - 1 < array.ndim - 1:  # of the first dims
         lead = len(axes)
         blocks = array.reshape(1, _product(shape[:lead]), -1)
+        if blocks.shape[2] == 1:
+            return np.add.reduce(array, axis=axes, keepdims=keepdim)  # in pairs
         found = np.add.reduce(blocks, axis=1) if blocks.shape[1] <= few else column_sums(blocks)
         return found.reshape((*(1,) * lead, *shape[lead:]) if keepdim else shape[lead:])
     order = sorted((d for d in range(array.ndim) if shape[d] > 1), key=lambda d: -abs(array.strides[d]))
@@ -130,8 +135,11 @@ def column_sums(blocks: np.ndarray, add: Callable[[np.ndarray], np.ndarray] = _r
         return add(blocks)
     together = blocks.strides[1] == m * blocks.itemsize and (m == 1 or blocks.strides[2] == blocks.itemsize)
     w = max(1, min(_WIDE // max(1, m), n // _RUN)) if together else 1
-    whole = n // (_RUN * w) * _RUN * w
-    runs = blocks[:, :whole].reshape(-1, _RUN, w * m)
+    # so that no rows are left over, where there are such numbers
+    w = next((v for v in range(w, max(w // 2, w - 16), -1) if not n % v), w)
+    run = next((r for r in range(_RUN, 2 * _RUN) if not n % (r * w)), _RUN)
+    whole = n // (run * w) * run * w
+    runs = blocks[:, :whole].reshape(-1, run, w * m)
     found = column_sums(add(runs).reshape(count, -1, m), add)
     if whole < n:
         found = found + column_sums(blocks[:, whole:], add)

@@ -37,6 +37,38 @@ def peak(function, *args) -> int:
 
 def steps(function, *args) -> int:
     """How many bytecodes of this package a call ran."""
+    counted = _monitored if hasattr(sys, "monitoring") else _traced
+    return counted(function, *args)
+
+
+def _monitored(function, *args) -> int:
+    """Since Python 3.12, where `f_trace_opcodes` of a frame that has begun may come too late."""
+    count, monitoring = 0, sys.monitoring  # type: ignore[attr-defined]
+
+    def instruction(code, offset):
+        nonlocal count
+        if "serialization" not in code.co_filename:
+            return monitoring.DISABLE
+        count += 1
+        return None
+
+    tool = monitoring.PROFILER_ID
+    monitoring.use_tool_id(tool, "steps")
+    try:
+        monitoring.register_callback(tool, monitoring.events.INSTRUCTION, instruction)
+        monitoring.set_events(tool, monitoring.events.INSTRUCTION)
+        function(*args)
+    except UnpicklingError:
+        pass
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.register_callback(tool, monitoring.events.INSTRUCTION, None)
+        monitoring.free_tool_id(tool)
+        monitoring.restart_events()
+    return count
+
+
+def _traced(function, *args) -> int:
     count = 0
 
     def local(frame, event, arg):
