@@ -36,6 +36,7 @@ GUIDES = {
     "ONNX": "docs/onnx.md", "Speed": "docs/performance.md", "Several processes": "docs/scaling.md",
     "NVIDIA GPUs": "docs/gpu.md",
     "Differences from torch": "docs/deviations.md", "What is missing": "docs/gaps.md",
+    "PyTorch's own tests": "docs/conformance.md",
     "Contributing": "CONTRIBUTING.md", "Changes": "CHANGELOG.md",
 }  # fmt: skip
 # title -> modules whose public names make a page each, under the title of their package
