@@ -22,7 +22,7 @@ def _table(xp: Any, x: Any) -> Any:
     rows = xp.empty((count, total + 1, channels), x.dtype)
     rows[:, total] = 0
     rows[:, :total] = x.reshape(count, channels, total).swapaxes(1, 2)
-    return rows.reshape(-1, channels)
+    return rows.reshape(count * (total + 1), channels)
 
 
 def _of_all(xp: Any, indices: Any, total: int) -> Any:
@@ -38,7 +38,7 @@ def _flat(a: Any) -> Any:
 
 def _rows(xp: Any, g: Any) -> Any:
     """(N, C, P) -> (N P, C)."""
-    return xp.ascontiguousarray(g.swapaxes(1, 2)).reshape(-1, g.shape[1])
+    return xp.ascontiguousarray(g.swapaxes(1, 2)).reshape(g.shape[0] * g.shape[2], g.shape[1])
 
 
 def _parts(count: int, channels: int) -> Any:

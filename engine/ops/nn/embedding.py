@@ -30,7 +30,7 @@ def _table_slope(grad, indices, shape, padding_idx, scale_grad_by_freq, sparse):
         return embedding_dense_backward(grad, indices, shape[0], padding_idx, scale_grad_by_freq)
     if scale_grad_by_freq:
         raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
-    at, rows = indices.reshape(-1), grad.reshape(-1, shape[1])
+    at, rows = indices.reshape(-1), grad.reshape(indices.numel(), shape[1])
     if padding_idx is not None and padding_idx >= 0:
         used = at != padding_idx
         at, rows = at[used], rows[used]
@@ -89,7 +89,7 @@ def _rows_of(grad, indices, padding_idx, scale_grad_by_freq):
 def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False):
     """Gradients summed into the rows they came from.  grad_output (*, D), indices (*) -> (num_weights, D)."""
     width = grad_output.shape[-1]
-    rows, flat = grad_output.reshape(-1, width), indices.reshape(-1)
+    rows, flat = grad_output.reshape(indices.size, width), indices.reshape(-1)
     wide = rows.astype("float32") if rows.dtype.itemsize == 2 else rows
     result = xp.zeros((num_weights, width), wide.dtype)
     if flat.size:
@@ -145,6 +145,8 @@ def embedding_rows(
 ):
     """torch.nn.functional.embedding.  input (*), weight (V, D) -> (*, D)."""
     padding_idx = -1 if padding_idx is None else _normalized_padding(padding_idx, weight.size(0))
+    if max_norm is not None:
+        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
     return embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 

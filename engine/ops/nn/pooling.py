@@ -573,6 +573,8 @@ def _one_size(name, size):
 
 
 def _adaptive_size(name, n, input, output_size, colon=""):
+    if isinstance(output_size, Iterable) and input.dim() <= len(output_size):
+        raise ValueError(f"Input dimension should be at least {len(output_size) + 1}")
     if input.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {list(input.shape)}")
     size = (output_size,) * n if not isinstance(output_size, Iterable) else tuple(output_size)
