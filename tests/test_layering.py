@@ -40,6 +40,7 @@ LAYERS = (
         "nn._functional_loss",
         "nn._functional_pooling",
         "nn._reduction",
+        "nn.grad",
     ),
     ("nn", "optim", "distributions", "amp", "plan"),
     ("serialization",),
