@@ -10,10 +10,12 @@ __all__ = ["Size", "new_size"]
 new_size = tuple.__new__  # `Size` of a tuple that needs no check
 
 
-def _whole(size: Any, place: int) -> int:
+def _whole(size: Any, place: int) -> Any:
     try:
         return index_of(size)
     except TypeError:
+        if not isinstance(size, float | complex | str | bytes) and not hasattr(size, "dtype"):
+            return size  # it may stand for a number while a program is recorded
         raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{type(size).__name__}')") from None
 
 
@@ -25,7 +27,9 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, sizes: Any = ()) -> Size:
-        return tuple.__new__(cls, [n if n.__class__ is int else _whole(n, i) for i, n in enumerate(sizes)])
+        return tuple.__new__(
+            cls, [n if isinstance(n, int) and n.__class__ is not bool else _whole(n, i) for i, n in enumerate(sizes)]
+        )
 
     def numel(self) -> int:
         """The number of elements of this shape."""
