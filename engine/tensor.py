@@ -7,7 +7,6 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from operator import index as index_of
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,39 +19,14 @@ from engine.device import CPU, device
 from engine.grad_mode import inferring
 from engine.hooks import HookDict, RemovableHandle, warn_if_unserializable
 from engine.layouts import ChannelsLast, RestoreTorchOrder, element_strides
+from engine.legacy_constructor import legacy_array, tensor_array
+from engine.size import Size, new_size
 from engine.storage import Memory, Storage, UntypedStorage, follow, follow_both, following, memory_of, strided
+from engine.tensor_messages import GRAD_OF_NON_LEAF, read_only, refuse_deletion, warn_of_conversion
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
 new = object.__new__
-new_size = tuple.__new__  # `Size` of a tuple that needs no check
-
-_GRAD_OF_NON_LEAF = (
-    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
-    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
-    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access "
-    "the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more informations."
-)
-_CONVERSION = (
-    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
-    "Consider using tensor.detach() first."
-)
-_warned: set[str] = set()  # what is said once a process
-
-
-def read_only(name: str, get: Callable[[Any], Any], doc: str | None = None) -> property:
-    """Return an attribute of Tensor that can be neither assigned nor deleted: AttributeError with torch's sentence."""
-
-    def refuse(*_: Any) -> None:
-        raise AttributeError(f"attribute '{name}' of 'torch._C.TensorBase' objects is not writable")
-
-    return property(get, refuse, refuse, doc)
-
-
-def _warn_of_conversion() -> None:
-    if "conversion" not in _warned:
-        _warned.add("conversion")
-        warnings.warn(_CONVERSION, stacklevel=3)
 
 
 def raw_array(tensor: Any) -> Any:
@@ -65,45 +39,6 @@ def _scalar(array: Any) -> Any:
     """The one element of an array as a Python number."""
     value = array.item() if type(array) is np.ndarray else backends.of_array(array).item(array)
     return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
-
-
-def _whole(size: Any, place: int) -> int:
-    try:
-        return index_of(size)
-    except TypeError:
-        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{type(size).__name__}')") from None
-
-
-class Size(tuple[int, ...]):
-    """A shape: a tuple of ints with `numel()`."""
-
-    __slots__ = ()
-
-    def __new__(cls, sizes: Any = ()) -> Size:
-        return tuple.__new__(cls, [n if n.__class__ is int else _whole(n, i) for i, n in enumerate(sizes)])
-
-    def numel(self) -> int:
-        """The number of elements of this shape."""
-        n = 1
-        for s in self:
-            n *= s
-        return n
-
-    def __repr__(self) -> str:
-        return f"torch.Size({list(self)})"
-
-    def __getitem__(self, index: Any) -> Any:
-        found = tuple.__getitem__(self, index)
-        return Size(found) if isinstance(index, slice) else found
-
-    def __add__(self, other: Any) -> Size:
-        return Size(tuple.__add__(self, tuple(other)))
-
-    def __mul__(self, times: Any) -> Size:
-        return Size(tuple.__mul__(self, times))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Size, (tuple(self),)
 
 
 class _TensorMeta(type):
@@ -349,10 +284,7 @@ class Tensor(metaclass=_TensorMeta):
         raise RuntimeError("requires_grad must be a bool")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set `requires_grad` in place and return the tensor.
-
-        Raises RuntimeError for integers, and for False on a non-leaf.
-        """
+        """Set `requires_grad` in place and return the tensor.  RuntimeError for integers and False on a non-leaf."""
         if requires_grad is True:
             if not (self.is_floating_point() or self.is_complex()):
                 raise RuntimeError("only Tensors of floating point dtype can require gradients")
@@ -367,10 +299,7 @@ class Tensor(metaclass=_TensorMeta):
         edge = self._edge if self._view is None else view_edge(self)
         return None if edge is None else edge[0]
 
-    def _refuse_deletion(self) -> None:
-        raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
-
-    _grad_fn = property(grad_fn.fget, None, _refuse_deletion, "`grad_fn`, under the name of torch's own code.")
+    _grad_fn = property(grad_fn.fget, None, refuse_deletion, "`grad_fn`, under the name of torch's own code.")
 
     @property
     def output_nr(self) -> int:
@@ -388,7 +317,7 @@ class Tensor(metaclass=_TensorMeta):
         """The accumulated gradient, or None; for a non-leaf without `retain_grad()` with a warning."""
         found = self._grad
         if found is None and self._requires_grad and not self.is_leaf and not self.retains_grad:
-            warnings.warn(_GRAD_OF_NON_LEAF, stacklevel=2)
+            warnings.warn(GRAD_OF_NON_LEAF, stacklevel=2)
         return found
 
     @grad.setter
@@ -572,7 +501,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def __float__(self) -> float:
         if self._requires_grad:
-            _warn_of_conversion()
+            warn_of_conversion()
         return float(single(self._array.size) and _scalar(self._array))
 
     def __complex__(self) -> complex:
@@ -755,64 +684,14 @@ def _rebuild(
 
 def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: Any) -> Any:
     """What `Tensor(...)` and `FloatTensor(...)` make: by sizes, or from a sequence, an array or a tensor."""
-    np_dtype = dtypes.to_numpy(dtype)
-    if len(data) == 1 and not isinstance(data[0], int):
-        source = data[0]
-        if isinstance(source, float):
-            raise TypeError("new(): data must be a sequence (got float)")
-        if isinstance(source, str):
-            raise TypeError("new(): invalid data type 'str'")
-        if isinstance(source, Size):
-            array = np.zeros(source, np_dtype)
-        elif isinstance(source, Tensor):
-            if source.dtype is not dtype:
-                raise TypeError(f"expected {dtypes.tensor_type(dtype)} (got {source.type()})")
-            array = source._array
-        elif isinstance(source, UntypedStorage):
-            if isinstance(source, Storage) and source.dtype is not dtype:
-                raise RuntimeError(
-                    f"Expected a Storage of type {dtypes.scalar_name(dtype)} or an UntypedStorage, but got type "
-                    f"{dtypes.scalar_name(source.dtype)} for argument 1 'storage'"
-                )
-            array = source._memory.flat(dtype)
-        else:
-            array = _legacy_data(source, dtype, np_dtype)
-    elif any(not isinstance(s, int) for s in data):
-        kinds = ", ".join(type(s).__name__ for s in data)
-        raise TypeError(
-            f"new() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
-            " * (int ... size)\n * (sequence data)\n"
-        )
-    else:
-        array = np.zeros(data, np_dtype) if data else np.zeros((0,), np_dtype)
+    source = data[0] if len(data) == 1 else None
+    array = tensor_array(source, dtype) if isinstance(source, Tensor) else legacy_array(data, dtype)
     if where is not None and device(where).type != "cpu":
         target = device(where)
         array = backends.of_device(target).from_host(array, target)
     result: Any = new(cls)
     _init(result, array)
     return result
-
-
-def listed(data: Any) -> list[Any]:
-    """Return the items of a user's sequence.  ValueError if it does not give them."""
-    try:
-        return [data[i] for i in range(len(data))]
-    except Exception:
-        raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from None
-
-
-def _legacy_data(source: Any, dtype: dtypes.dtype, np_dtype: Any) -> np.ndarray:
-    if isinstance(source, list | tuple):
-        source = [s.tolist() if isinstance(s, Tensor) else s for s in source]
-    elif not hasattr(source, "__array__") and hasattr(source, "__len__"):
-        source = listed(source)
-    try:
-        return np.array(source, dtype=np_dtype)
-    except OverflowError:
-        wide, limits = np.array(source), dtypes.iinfo(dtype)
-        if wide.dtype.kind == "i" and not dtype.is_signed and wide.min() >= -limits.max and wide.max() <= limits.max:
-            return wide.astype(np_dtype)  # negative numbers wrap around
-        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow") from None
 
 
 def is_tensor(obj: Any) -> bool:

@@ -34,6 +34,10 @@ class _Kind(type):
             raise TypeError(f"{cls.__name__}(): expected a number of elements, a sequence or a storage, got {source!r}")
         return Storage(source._memory, cls.dtype)
 
+    def __getattr__(cls, name: str) -> Any:
+        """The methods of its storages: `FloatStorage.is_shared`."""
+        return getattr(TypedStorage, name)
+
     def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> Storage:
         """Return the first `size` elements of a file, mapped into memory: see `UntypedStorage.from_file`."""
         nbytes = size * dtypes.to_numpy(cls.dtype).itemsize

@@ -37,6 +37,7 @@ GUIDES = {
     "NVIDIA GPUs": "docs/gpu.md",
     "Differences from torch": "docs/deviations.md", "What is missing": "docs/gaps.md",
     "Objects below Python": "docs/python.md",
+    "PyTorch's own tests": "docs/conformance.md",
     "Contributing": "CONTRIBUTING.md", "Changes": "CHANGELOG.md",
 }  # fmt: skip
 # title -> modules whose public names make a page each, under the title of their package

@@ -481,9 +481,4 @@ def _expfamily_expfamily(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
     return result
 
 
-def __getattr__(name: str) -> Any:
-    """The functions of pairs under their names in torch: `_kl_beta_beta`."""
-    found = globals().get(name[3:]) if name.startswith("_kl_") else None
-    if found is None:
-        raise AttributeError(f"module 'torch.distributions.kl' has no attribute '{name}'")
-    return found
+_kl_expfamily_expfamily = _expfamily_expfamily  # torch's name, which code imports

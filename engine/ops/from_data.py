@@ -13,10 +13,11 @@ import numpy as np
 from engine import backends, dtypes
 from engine.device import device
 from engine.dispatch import composite
+from engine.legacy_constructor import listed
 from engine.ops.copying import cast_array, converted, copy_in_format, move_array, number_for
 from engine.ops.creation import _default_device, finish, numpy_dtype, place_of
 from engine.storage import UntypedStorage
-from engine.tensor import Tensor, listed, wrap
+from engine.tensor import Tensor, wrap
 
 # --- from data
 

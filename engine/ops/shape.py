@@ -22,7 +22,8 @@ from engine.dispatch.out import store
 from engine.dispatch.runtime import MISSING
 from engine.layouts import in_c_order, restride, view_strides
 from engine.storage import follow_both, following
-from engine.tensor import Size, Tensor, read_only, wrap
+from engine.tensor import Size, Tensor, wrap
+from engine.tensor_messages import read_only
 
 _ALL = slice(None)
 PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d

@@ -11,7 +11,7 @@ from engine import backends, dtypes, float8
 from engine.device import CPU, device
 from engine.encoded import EncodedTensor
 from engine.hooks import warn_if_unserializable
-from engine.storage import Memory, Storage, UntypedStorage, strided
+from engine.storage import Memory, Storage, UntypedStorage, root_of, strided
 from engine.tensor import _INTERNAL, Size, Tensor, wrap
 
 from .errors import CallerError, UnpicklingError, shown
@@ -156,6 +156,8 @@ class TensorBuilder:
 
     def storage(self, storage: RawStorage) -> UntypedStorage:
         array = storage.numpy()
+        if array.nbytes != root_of(array).nbytes:  # a slice, in files of torch 0.3: a root of its own
+            array = np.frombuffer(memoryview(array.view(np.uint8)), np.uint8).view(array.dtype)
         where = self._place(storage)
         memory = Memory.of(array if where.type == "cpu" else self._moved(array, storage, where))
         return UntypedStorage(memory) if storage.name == "uint8" else Storage(memory, dtypes.from_numpy(array.dtype))

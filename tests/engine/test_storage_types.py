@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
+import struct
 import sys
 
 import pytest
@@ -130,3 +132,31 @@ def test_storages_in_tuples_and_objects_are_loaded(zipped: bool) -> None:
     for found in (nested[0], nested[1][0], other.pair[0], other.pair[1][0]):
         assert isinstance(found, engine.FloatStorage) and found.data_ptr() == tensor.data_ptr()
     assert named["a"][0].data_ptr() == tensor.data_ptr() and nested[0] is nested[1][0]
+
+
+def _text(value: str) -> bytes:
+    return b"X" + len(value).to_bytes(4, "little") + value.encode()
+
+
+def test_slices_of_a_storage_in_files_of_torch_0_3() -> None:
+    def part(name: str, offset: int) -> bytes:
+        view = _text(name) + b"K" + bytes([offset]) + b"K\x01\x87"
+        return (
+            b"("
+            + _text("storage")
+            + b"ctorch\nFloatStorage\n"
+            + _text("whole")
+            + _text("cpu")
+            + b"K\x02"
+            + view
+            + b"tQ"
+        )
+
+    head = [pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})]
+    body = b"\x80\x02" + part("first", 0) + part("second", 1) + b"\x86."
+    values = (2).to_bytes(8, "little") + struct.pack("<2f", 3.0, 5.0)
+    file = io.BytesIO(b"".join(head) + body + pickle.dumps(["whole"], 2) + values)
+    first, second = engine.load(file)
+    assert (first.tolist(), second.tolist()) == ([3.0], [5.0]) and second.data_ptr() - first.data_ptr() == 4
+    second[0] = 7.0
+    assert first.tolist() == [3.0] and type(second) is TypedStorage

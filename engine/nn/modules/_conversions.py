@@ -111,6 +111,18 @@ class Conversions:
         return self._apply(lambda t: t.share_memory_())
 
 
+def _takes(positional: list[Any], device: Any, dtype: Any) -> bool:
+    """Return whether the arguments of `to` stand in an order that it knows."""
+    first, *rest = positional or [device]
+    if not isinstance(first, Tensor | engine.dtype):
+        if not (first is None or isinstance(first, str | int | engine.device)) or isinstance(first, bool):
+            return False
+        if rest and not (rest[0] is None or isinstance(rest[0], engine.dtype)):
+            return False
+        rest = rest[1:]
+    return len(rest) <= 1 and all(isinstance(flag, bool) for flag in rest)
+
+
 def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """(device, dtype, non_blocking, memory_format) of the arguments of `to`."""
     kwargs = dict(kwargs)
@@ -118,10 +130,17 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     non_blocking = kwargs.pop("non_blocking", False)
     memory_format = kwargs.pop("memory_format", None)
     other = kwargs.pop("other", kwargs.pop("tensor", None))
-    kwargs.pop("copy", None)
-    if kwargs:
-        raise TypeError(f"to() received an invalid combination of arguments - got {sorted(kwargs)}")
+    copy = kwargs.pop("copy", False)
     dtype, *rest = map(of_type, (dtype, *args))
+    if kwargs or not _takes(rest, device, dtype):
+        given = [type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()]
+        raise TypeError(
+            f"to() received an invalid combination of arguments - got ({', '.join(given)}), but expected one of:\n"
+            " * (torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = False)\n"
+            " * (torch.dtype dtype, bool non_blocking = False)\n * (Tensor tensor, bool non_blocking = False)\n"
+        )
+    if copy:
+        raise RuntimeError(".to() does not accept copy argument")
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)
     elif rest and isinstance(rest[0], engine.dtype):

@@ -145,6 +145,8 @@ def embedding_rows(
 ):
     """torch.nn.functional.embedding.  input (*), weight (V, D) -> (*, D)."""
     padding_idx = -1 if padding_idx is None else _normalized_padding(padding_idx, weight.size(0))
+    if max_norm is not None:
+        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
     return embedding(weight, input, padding_idx, scale_grad_by_freq, sparse)
 
 

@@ -41,11 +41,8 @@ def _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
 
 
 def _max_slope(grad, input, output, kernel_size, stride, padding, dilation, ceil_mode):
-    """Torch keeps the indices, so the maxima may be written to: then they are found again.
-
-    Where the gradient is to be differentiated, the indices are found at once, for after it input and maxima may be
-    written to, as in torch.
-    """
+    """Torch keeps the indices: maxima that were written to are found again, and where the gradient is differentiated
+    the indices are found at once."""
     if output is None:
         with no_grad():
             function = max_pool2d_values if len(kernel_size) == 2 else max_pool3d_values

@@ -57,3 +57,9 @@ def test_weights_of_another_dtype_are_refused_before_anything_is_written():
     with pytest.raises(NotImplementedError, match="only supported for mode='sum'"):
         F.embedding_bag(bags, w, mode="mean", per_sample_weights=engine.ones(1, 2), max_norm=1.0)
     assert (w == 5.0).all()
+
+
+def test_max_norm_writes_to_the_rows_that_are_used():
+    w = engine.full((3, 4), 5.0)
+    assert engine.allclose(F.embedding(engine.tensor([0, 2]), w, max_norm=1.0).norm(dim=1), engine.ones(2))
+    assert engine.allclose(w.norm(dim=1), engine.tensor([1.0, 10.0, 1.0]))
