@@ -99,7 +99,6 @@ _FACTORIES = {f"builtins.{c.__name__}": c for c in (int, float, bool, str, bytes
 _QSCHEMES = ("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
              "per_channel_affine_float_qparams")  # fmt: skip
 _UNSUPPORTED = {
-    "torch._utils._rebuild_sparse_tensor": "sparse tensors",
     "torch._utils._rebuild_nested_tensor": "nested tensors",
     "torch._utils._rebuild_meta_tensor_no_storage": "tensors on the meta device",
     "torch._utils._rebuild_wrapper_subclass": "tensor subclasses without a storage",
@@ -236,7 +235,7 @@ def _device(r: SafeResolver, u: Unpickler, *args: Any) -> Any:
 
 @_function("torch.serialization._get_layout")
 def _layout(r: SafeResolver, u: Unpickler, name: Any) -> Any:
-    if name != "torch.strided":
+    if name not in ("torch.strided", "torch.sparse_coo", "torch.sparse_csr"):
         raise UnpicklingError(f"the layout {shown(name)} is not supported")
     return name
 
@@ -320,6 +319,22 @@ def _rebuild_device_tensor(
     array = data if isinstance(data, np.ndarray) else r.builder.to_numpy(r.tensor_of(data))
     u.budget.spend(1024 + array.size * 16)
     return r.builder.tensor(array.astype(numpy_dtype(r.element_name(dtype))), None, requires_grad is True)
+
+
+@_function("torch._utils._rebuild_sparse_tensor")
+def _rebuild_sparse(r: SafeResolver, u: Unpickler, layout: Any, data: Any) -> Any:
+    """A sparse tensor of (indices, values, size, coalesced), or by rows of (crow, columns, values, size)."""
+    make = getattr(r.builder, "sparse", None)
+    if make is None:
+        raise UnpicklingError("the file contains sparse tensors, which are not supported")
+    count = 2 if layout == "torch.sparse_coo" else 3 if layout == "torch.sparse_csr" else 0
+    if not count or type(data) is not tuple or len(data) not in (count + 1, count + 2):
+        raise UnpicklingError(f"the parts of sparse tensors of the layout {shown(layout)} do not fit")
+    size = data[count]
+    if not isinstance(size, tuple) or any(type(n) is not int or not 0 <= n < 1 << 62 for n in size):
+        raise UnpicklingError(f"sparse tensors have the size {shown(size)}")
+    u.budget.spend(2048)
+    return make(count == 3, [r.tensor_of(part) for part in data[:count]], tuple(size), data[count + 1 :] == (True,))
 
 
 @_function("torch._utils._rebuild_qtensor")

@@ -16,7 +16,7 @@ import tokenize
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine import torch_alias, version
+from engine import version
 from engine.autograd import profiler
 from engine.backends import registered
 
@@ -125,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, SyntaxError, UnicodeDecodeError, ValueError) as error:
         print(f"error: cannot read the script {script}: {error}\nhint: name a file of Python source", file=sys.stderr)
         return 2
+    from engine import torch_alias  # only the command takes torch's name
+
     torch_alias.install()
     try:
         first = _python_summary(script, given.args)
