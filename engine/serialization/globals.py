@@ -17,7 +17,7 @@ import numpy as np
 from .. import dtypes
 from .allow import AllowList, is_blocked
 from .errors import UnpicklingError, shown
-from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, strided
+from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, sparse_parts, strided
 from .unpickler import Unpickler
 
 __all__ = ["Builder", "DtypeName", "InertResolver", "SafeResolver", "StorageType"]
@@ -323,18 +323,10 @@ def _rebuild_device_tensor(
 
 @_function("torch._utils._rebuild_sparse_tensor")
 def _rebuild_sparse(r: SafeResolver, u: Unpickler, layout: Any, data: Any) -> Any:
-    """A sparse tensor of (indices, values, size, coalesced), or by rows of (crow, columns, values, size)."""
-    make = getattr(r.builder, "sparse", None)
-    if make is None:
-        raise UnpicklingError("the file contains sparse tensors, which are not supported")
-    count = 2 if layout == "torch.sparse_coo" else 3 if layout == "torch.sparse_csr" else 0
-    if not count or type(data) is not tuple or len(data) not in (count + 1, count + 2):
-        raise UnpicklingError(f"the parts of sparse tensors of the layout {shown(layout)} do not fit")
-    size = data[count]
-    if not isinstance(size, tuple) or any(type(n) is not int or not 0 <= n < 1 << 62 for n in size):
-        raise UnpicklingError(f"sparse tensors have the size {shown(size)}")
+    count, size, coalesced = sparse_parts(layout, data, hasattr(r.builder, "sparse"))
     u.budget.spend(2048)
-    return make(count == 3, [r.tensor_of(part) for part in data[:count]], tuple(size), data[count + 1 :] == (True,))
+    parts = [r.tensor_of(part) for part in data[:count]]
+    return r.builder.sparse(count == 3, parts, size, coalesced)  # type: ignore[attr-defined]
 
 
 @_function("torch._utils._rebuild_qtensor")
