@@ -17,7 +17,7 @@ import numpy as np
 from .. import dtypes
 from .allow import AllowList, is_blocked
 from .errors import UnpicklingError, shown
-from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, sparse_parts, strided
+from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, sparse_of, strided
 from .unpickler import Unpickler
 
 __all__ = ["Builder", "DtypeName", "InertResolver", "SafeResolver", "StorageType"]
@@ -323,10 +323,8 @@ def _rebuild_device_tensor(
 
 @_function("torch._utils._rebuild_sparse_tensor")
 def _rebuild_sparse(r: SafeResolver, u: Unpickler, layout: Any, data: Any) -> Any:
-    count, size, coalesced = sparse_parts(layout, data, hasattr(r.builder, "sparse"))
     u.budget.spend(2048)
-    parts = [r.tensor_of(part) for part in data[:count]]
-    return r.builder.sparse(count == 3, parts, size, coalesced)  # type: ignore[attr-defined]
+    return sparse_of(r, layout, data)
 
 
 @_function("torch._utils._rebuild_qtensor")
