@@ -633,3 +633,12 @@ def test_fn26_saved_variables():
         old = out.grad_fn.saved_variables
     for a, b in zip(old, out.grad_fn.saved_tensors):
         check(a, b.tolist())
+
+
+def test_nested_values_are_mapped():
+    from engine.autograd.function import _nested_map
+
+    double = _nested_map(lambda v: isinstance(v, int), lambda v: 2 * v, "numbers")
+    assert double([1, (2, None), {"a": 3}]) == [2, (4, None), {"a": 6}]
+    with pytest.raises(ValueError, match="accepted types: numbers"):
+        double(["x"])
