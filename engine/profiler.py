@@ -112,9 +112,9 @@ class profile:
 
     activities: with ProfilerActivity.CUDA the device is waited for after each operation.  schedule: from the number of
     a step (`step()` ends one) to its action; without one everything is recorded.  on_trace_ready(self): called when a
-    recording ends.  record_shapes, profile_memory, with_stack: as `engine.autograd.profiler.profile`.  The other
-    options of torch are accepted and do nothing.  The events are those of the last recording; before there is one,
-    RuntimeError.
+    recording ends.  record_shapes, profile_memory, with_stack, with_flops: as `engine.autograd.profiler.profile`.
+    The other options of torch are accepted and do nothing.  The events are those of the last recording; before there is
+    one, RuntimeError.
 
         with profile(schedule=schedule(wait=1, warmup=1, active=3), on_trace_ready=print) as prof:
             for batch in batches:
@@ -147,7 +147,8 @@ class profile:
             raise AssertionError("No valid profiler activities found")
         self.schedule = schedule or _always
         self.on_trace_ready = on_trace_ready
-        self._options = {"record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack}
+        self._options = {"record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack,
+                         "with_flops": with_flops}  # fmt: skip
         self.record_steps = schedule is not None
         self.step_num = 0
         self.current_action = ProfilerAction.NONE

@@ -216,6 +216,8 @@ def main(arguments: list[str]) -> int:
     importlib.import_module("engine.torch_alias").install()
     sys.argv[:] = [first if first == "-c" else what, *rest]
     if first == "-m":
+        if what.startswith("torch."):  # `-m torch.utils.bottleneck`: the file is the engine's
+            what = importlib.import_module("engine.torch_names").home(what)
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     elif first == "-c":
         sys.modules["__main__"] = module = types.ModuleType("__main__")

@@ -46,7 +46,8 @@ LAYERS = (
     ("serialization",),
     ("multiprocessing", "distributed"),
     ("utils",),
-    ("torch_names", "torch_alias", "fx", "jit", "onnx", "export", "package", "utils.tensorboard"),
+    ("torch_names", "torch_alias", "fx", "jit", "onnx", "export", "package"),
+    ("utils.tensorboard", "utils.bottleneck"),  # graphs of compiled programs, a command: nobody imports them
 )
 RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in row}
 # `import engine` gives torch's names, which the ops define

@@ -484,3 +484,25 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(guarded) if isinstance(outputs, tuple) else guarded[0]
 
     return backward
+
+
+def _nested_map(condition: Any, fn: Any, condition_msg: str | None = None) -> Any:
+    """A function that applies `fn` to the parts of lists, tuples and dicts that meet a condition.
+
+    ValueError for parts that are neither, nor None; `condition_msg` says what is expected.
+    """
+
+    def mapped(value: Any) -> Any:
+        if condition(value):
+            return fn(value)
+        if value is None:
+            return None
+        if isinstance(value, dict):
+            return {key: mapped(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            parts = [mapped(part) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        expected = f"; accepted types: {condition_msg}" if condition_msg else ""
+        raise ValueError(f"cannot map a value of type {type(value).__name__}{expected}")
+
+    return mapped

@@ -17,11 +17,14 @@ import os
 import threading
 import traceback
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from engine.autograd import engine as backward_engine
+from engine.autograd.flops import FORMULAS
+from engine.autograd.graph import next_seq
 from engine.autograd.profiler_util import (
     EventList,
     FunctionEvent,
@@ -44,18 +47,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class _Open:
     """An event that has begun."""
 
-    __slots__ = (
-        "bytes",
-        "end",
-        "id",
-        "name",
-        "node",
-        "parent",
-        "shapes",
-        "stack",
-        "start",
-        "thread",
-    )
+    __slots__ = tuple("bytes end flops id name node order parent shapes stack start thread".split())
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,8 +55,8 @@ class _Open:
         self.parent: int | None = None
         self.shapes: list[Any] | None = None
         self.stack: list[str] | None = None
-        self.bytes = self.start = self.end = self.thread = 0
-        self.node = -1
+        self.bytes = self.start = self.end = self.thread = self.flops = 0
+        self.node = self.order = -1
 
 
 class _Here(threading.local):
@@ -83,7 +75,7 @@ _lock = threading.RLock()
 class _Sink:
     """Somebody who wants events."""
 
-    shapes = stacks = memory = False
+    shapes = stacks = memory = flops = False
 
     def begin(self, event: _Open) -> None:
         """An event begins in this thread."""
@@ -164,12 +156,16 @@ def _owner(array: Any) -> Any:
 def _kernel_wrapper(record: Op, kernel: Any) -> Any:
     """`kernel` with an event round it."""
     name = "aten::" + record.called
+    formula = FORMULAS[record.name][1] if record.name in FORMULAS else None
 
     def timed(xp: Any, *args: Any, **kwargs: Any) -> Any:
         event = _begin(name, args)
         keep = True
         try:
             result = kernel(xp, *args, **kwargs)
+            event.order = next_seq()  # a node that this op gets is the next one: numbers only order them
+            if formula is not None and any(sink.flops for sink in _active):
+                event.flops = formula(result, *args, **{n: v for n, v in kwargs.items() if n != "into"})
             event.bytes = _bytes(result, args) if any(sink.memory for sink in _active) else 0
             return result
         except RuntimeWarning:  # the binder runs the kernel again: Note [Floating point warnings]
@@ -229,7 +225,8 @@ class profile(_Sink):
 
     enabled: False makes it do nothing.  use_cuda: also wait for the device after each op, so that its time counts;
     without CUDA a warning says that it is off.  record_shapes: keep `input_shapes`.  profile_memory: bytes of results.
-    with_stack: keep the callers.  The other options of torch are accepted and do nothing.
+    with_stack: keep the callers.  with_flops: count multiplications and additions of products and convolutions.
+    The other options of torch are accepted and do nothing.
     Afterwards: `function_events`, `key_averages()`, `total_average()`, `table()`, `export_chrome_trace(path)`,
     `self_cpu_time_total` (us); before the end of the block these raise RuntimeError.
 
@@ -253,6 +250,7 @@ class profile(_Sink):
         self.shapes = self.record_shapes = bool(record_shapes)
         self.memory = self.profile_memory = bool(profile_memory)
         self.stacks = self.with_stack = bool(with_stack)
+        self.flops = self.with_flops = bool(with_flops)
         self.function_events: EventList | None = None
         self.entered = False
         self._began = 0
@@ -292,6 +290,7 @@ class profile(_Sink):
                 item.id, item.name, item.thread, (item.start - self._began) / 1e3, (item.end - self._began) / 1e3,
                 input_shapes=item.shapes if self.shapes else None, stack=item.stack if self.stacks else None,
                 cpu_memory_usage=item.bytes if self.memory else 0, sequence_nr=item.node,
+                flops=item.flops if self.flops else None,
             )  # fmt: skip
             by_id[item.id] = event
             events.append(event)
@@ -303,8 +302,20 @@ class profile(_Sink):
             for event in reversed(events):  # a parent's memory holds its children's
                 if event.cpu_parent is not None:
                     event.cpu_parent.cpu_memory_usage += event.cpu_memory_usage
+        self._number(by_id)
         self._collected = []
-        return EventList(events, use_device=self.use_device, profile_memory=self.memory)
+        return EventList(events, use_device=self.use_device, profile_memory=self.memory, with_flops=self.flops)
+
+    def _number(self, events: dict[int, FunctionEvent]) -> None:
+        """Give the event of an op the number of the backward node that it made, where that ran: the last op before."""
+        ops = sorted((item for item in self._collected if item.order >= 0), key=lambda item: item.order)
+        orders = [item.order for item in ops]
+        for item in self._collected:
+            if item.node < 0 or "AccumulateGrad" in item.name:
+                continue
+            at = bisect_left(orders, item.node) - 1
+            if at >= 0 and ops[at].end <= item.start:
+                events[ops[at].id].sequence_nr = item.node
 
     def _finished(self) -> EventList:
         if self.function_events is None:

@@ -106,7 +106,7 @@ class FunctionEvent(_Times):
         self, id: int, name: str, thread: int, start_us: float, end_us: float,
         input_shapes: list[Any] | None = None, stack: list[str] | None = None, scope: int = 0,
         cpu_memory_usage: int = 0, device_memory_usage: int = 0, sequence_nr: int = -1, node_id: int = -1,
-        is_async: bool = False, is_remote: bool = False, overload_name: str = "",
+        is_async: bool = False, is_remote: bool = False, overload_name: str = "", flops: int | None = None,
     ) -> None:  # fmt: skip
         self.id, self.name, self.thread = id, name, thread
         self.trace_name = name
@@ -121,7 +121,8 @@ class FunctionEvent(_Times):
         self.stack = stack if stack is not None else []
         self.scope = scope
         self.cpu_memory_usage, self.device_memory_usage = cpu_memory_usage, device_memory_usage
-        self.sequence_nr = sequence_nr
+        self.sequence_nr = sequence_nr  # of a backward node; the op that made it has the same
+        self.flops = flops
         self.is_async, self.is_remote, self.is_legacy = is_async, is_remote, True
 
     @property
@@ -195,6 +196,7 @@ class FunctionEventAvg(_Times):
         self.scope: int | None = None
         self.cpu_memory_usage = self.self_cpu_memory_usage = 0
         self.device_memory_usage = self.self_device_memory_usage = 0
+        self.flops = 0
         self.cpu_children: list[FunctionEvent] = []
         self.cpu_parent: FunctionEvent | None = None
 
@@ -215,6 +217,7 @@ class FunctionEventAvg(_Times):
             raise AssertionError(f"Event keys must match: {other.key} vs {self.key}")
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.flops += other.flops or 0
         self.cpu_children = [*self.cpu_children, *other.cpu_children]
         return self
 
@@ -248,6 +251,7 @@ class EventList(list):  # type: ignore[type-arg]
         super().__init__(events)
         self._use_device = use_device
         self._profile_memory = profile_memory
+        self._with_flops = with_flops
 
     def __str__(self) -> str:
         return self.table()
@@ -288,7 +292,10 @@ class EventList(list):  # type: ignore[type-arg]
         )
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the events as JSON for chrome://tracing or Perfetto: one complete event ("ph": "X", us) a function."""
+        """Write the events as JSON for chrome://tracing or Perfetto: one complete event ("ph": "X", us) a function.
+
+        An arrow ("ph": "s" to "f") leads from each op to the backward node that it made.
+        """
         pid = os.getpid()
         trace = []
         for event in self:
@@ -308,8 +315,22 @@ class EventList(list):  # type: ignore[type-arg]
                     "tid": f"stream of device {kernel.device}", "pid": pid, "cat": "kernel", "args": {},
                 })  # fmt: skip
                 at += kernel.duration
+        trace += self._arrows(pid)
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": trace}, file)
+
+    def _arrows(self, pid: int) -> list[dict[str, Any]]:
+        """The two ends of the arrow from each op to its backward node."""
+        forward = {e.sequence_nr: e for e in self if e.sequence_nr >= 0 and e.name.startswith("aten::")}
+        found = []
+        for event in self:
+            op = forward.get(event.sequence_nr) if event.sequence_nr >= 0 else None
+            if op is None or op is event:
+                continue
+            base = {"name": "fwdbwd", "cat": "fwdbwd", "id": event.sequence_nr, "pid": pid}
+            found.append({**base, "ph": "s", "tid": op.thread, "ts": op.time_range.start})
+            found.append({**base, "ph": "f", "bp": "e", "tid": event.thread, "ts": event.time_range.start})
+        return found
 
     def supported_export_stacks_metrics(self) -> list[str]:
         """The metrics of `export_stacks`."""
@@ -340,7 +361,8 @@ class EventList(list):  # type: ignore[type-arg]
             if found is None:
                 found = stats[key] = FunctionEventAvg()
             found.add(event)
-        averages = EventList(stats.values(), use_device=self._use_device, profile_memory=self._profile_memory)
+        averages = EventList(stats.values(), use_device=self._use_device, profile_memory=self._profile_memory,
+                             with_flops=self._with_flops)  # fmt: skip
         for average in averages:
             if not group_by_input_shapes:
                 average.input_shapes = ""
@@ -354,7 +376,11 @@ class EventList(list):  # type: ignore[type-arg]
         for event in self:
             for name in _SUMS:
                 setattr(total, name, getattr(total, name) + getattr(event, name))
+            total.flops += event.flops or 0
         return total
+
+
+_FLOPS_UNITS = ((1e15, "PFLOPs"), (1e12, "TFLOPs"), (1e9, "GFLOPs"), (1e6, "MFLOPs"), (1e3, "KFLOPs"), (1.0, "FLOPs"))
 
 
 def _share(part: float, whole: float) -> str:
@@ -390,6 +416,11 @@ def _table(
     with_stack = any(e.stack for e in rows)
     if with_stack:
         titles.append("Source Location")
+    flops_unit = None
+    if whole._with_flops:
+        most = max((e.flops or 0 for e in rows), default=0)
+        flops_unit = next((u for u in _FLOPS_UNITS if most >= u[0]), _FLOPS_UNITS[-1])
+        titles.append(f"Total {flops_unit[1]}")
     lines: list[list[str]] = []
     for e in rows:
         line = [
@@ -408,6 +439,8 @@ def _table(
             line.append(_clip(str(e.input_shapes or "[]"), shapes_width))
         if with_stack:
             line.append(_clip(e.stack[0] if e.stack else "", source_width))
+        if flops_unit is not None:
+            line.append(f"{e.flops / flops_unit[0]:.3f}" if e.flops else "--")
         lines.append(line)
     widths = [max(len(cell) for cell in column) for column in zip(titles, *lines)]
     rule = "  ".join("-" * width for width in widths)

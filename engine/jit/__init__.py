@@ -76,14 +76,14 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
     torch.jit.frontend.NotSupportedError for what the language lacks, RuntimeError for types that do not fit and
     operators that are not on the list, OSError where there is no source.  Source: torch.jit.script of release 2.13.
     """
-    if not _enabled():
+    if not _is_enabled():
         return obj
     from engine.jit import scripting
 
     return scripting.script(obj)
 
 
-def _enabled() -> bool:
+def _is_enabled() -> bool:
     """False with PYTORCH_JIT=0 in the environment, as in torch: functions stay Python."""
     import os
 
@@ -348,7 +348,7 @@ def trace(
     from engine.jit import tracing
     from engine.nn.modules.module import Module
 
-    if not _enabled():
+    if not _is_enabled():
         return func
     if _isinstance(func, _script_classes()):
         return func
@@ -421,9 +421,15 @@ def trace_module(
     return made
 
 
-def _get_trace_graph(*args: Any, **kwargs: Any) -> Any:
-    """NotImplementedError: calls are not recorded as a program."""
-    _refuse("_get_trace_graph", "call the model itself")
+def _get_trace_graph(
+    f: Any, args: Any = (), kwargs: Any = None, strict: bool = True, _force_outplace: bool = False,
+    return_inputs: bool = False, _return_inputs_states: bool = False,
+) -> Any:  # fmt: skip
+    """The graph of a call of a function or module, calls of modules written out, and its result."""
+    args = args if _isinstance(args, tuple) else (args,)
+    traced = trace(f, args, check_trace=False, strict=strict, example_kwarg_inputs=kwargs or None)
+    found = traced.inlined_graph, f(*args, **(kwargs or {}))
+    return (*found, args) if return_inputs or _return_inputs_states else found
 
 
 def load(f: Any, map_location: Any = None, _extra_files: Any = None, _restore_shapes: bool = False) -> Any:

@@ -77,9 +77,11 @@ class FileCheck:
         """The regular expression fits behind what was found last."""
         return self._add("CHECK-REGEX", test)
 
-    def run(self, *texts: Any) -> None:
+    def run(self, *texts: Any, checks_file: str | None = None, test_file: Any = None, graph: Any = None) -> None:
         """Look for the checks in a text or a graph; of two arguments the first is a text with `# CHECK: ...` in it."""
         self._ran = True
+        first = () if checks_file is None else (checks_file,)
+        texts = (*first, *texts, *(x for x in (test_file, graph) if x is not None))
         checks = self._checks
         if len(texts) == 2:
             checks = [*checks, *_read(str(texts[0]))]

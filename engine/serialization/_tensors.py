@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 import engine
-from engine import backends, dtypes, float8
+from engine import backends, dtypes, float8, layouts
+from engine._checks import numel
 from engine.device import CPU, device
 from engine.encoded import EncodedTensor
 from engine.hooks import warn_if_unserializable
@@ -149,6 +150,24 @@ class TensorBuilder:
             scale, zero = scale.reshape(-1), zero.reshape(-1)
         return from_integers(np.asarray(integers), scale, zero, axis)
 
+    def sparse(self, by_rows: bool, parts: list[Any], size: tuple[int, ...], coalesced: bool) -> Any:
+        """A sparse tensor of its parts; UnpicklingError where they do not fit; order is checked."""
+        from engine import sparse  # only files with such tensors need it
+        from engine.sparse.compressed import sparse_csr_tensor
+
+        try:
+            if numel(size) >= 1 << 62:
+                raise ValueError(f"the size {size} has too many elements")
+            if by_rows:
+                return sparse_csr_tensor(*parts, size)
+            indices, values = parts
+            if indices.dtype is not dtypes.int64 or indices.ndim != 2:
+                raise ValueError(f"indices are {indices.dtype} of {indices.ndim} dims")
+            made = sparse.sparse_coo_tensor(indices, values, size, check_invariants=True)
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            raise UnpicklingError(f"the parts of a sparse tensor do not fit: {shown(str(error))}") from None
+        return made._coalesced_(made.is_coalesced() or (coalesced and made.in_order()))
+
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         from engine.nn.parameter import Parameter
 
@@ -239,6 +258,15 @@ def _storage_token(plan: ArchiveLayout, root: np.ndarray, name: str) -> Persiste
     return token
 
 
+def _sparse_token(plan: ArchiveLayout, tensor: Any) -> Reduce:
+    layout = Reduce(Global("torch.serialization", "_get_layout"), repr(tensor.layout))
+    size = Reduce(Global("torch", "Size"), tuple(tensor.shape))
+    parts = (tensor._crow, tensor._col) if tensor.layout is layouts.sparse_csr else (tensor._i,)
+    tokens = [_tensor_token(plan, part.detach()) for part in (*parts, tensor._v)]
+    more = () if tensor.layout is layouts.sparse_csr else (tensor.is_coalesced(),)
+    return Reduce(Global("torch._utils", "_rebuild_sparse_tensor"), layout, (*tokens, size, *more))
+
+
 def _tensor_token(plan: ArchiveLayout, tensor: Tensor) -> Reduce:
     from engine.nn.parameter import Parameter
 
@@ -246,6 +274,8 @@ def _tensor_token(plan: ArchiveLayout, tensor: Tensor) -> Reduce:
         return _quantized_token(plan, tensor)
     if isinstance(tensor, float8.Float8Tensor):
         return plan.tensor(tensor._q, tensor.dtype.name)
+    if tensor.layout in (layouts.sparse_coo, layouts.sparse_csr):
+        return _sparse_token(plan, tensor)
     state = {k: v for k, v in vars(tensor).items() if k not in _INTERNAL}
     hooks = Reduce(Global("collections", "OrderedDict"))
     if isinstance(tensor, Parameter):

@@ -21,7 +21,7 @@ from . import numpy_values, plain
 from .allow import AllowList, is_blocked
 from .errors import UnpicklingError, UnsupportedGlobalError, shown
 from .placeholders import Absent, EnumValue, Placeholder, is_scalar
-from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, strided
+from .records import ELEMENT_TYPES, QUANTIZED, STORAGE_NAMES, RawStorage, numpy_dtype, sparse_of, strided
 from .unpickler import Unpickler
 
 __all__ = ["Builder", "DtypeName", "InertResolver", "SafeResolver", "StorageType"]
@@ -113,7 +113,6 @@ _CONTAINERS = {
 _QSCHEMES = ("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
              "per_channel_affine_float_qparams")  # fmt: skip
 _UNSUPPORTED = {
-    "torch._utils._rebuild_sparse_tensor": "sparse tensors",
     "torch._utils._rebuild_nested_tensor": "nested tensors",
     "torch._utils._rebuild_meta_tensor_no_storage": "tensors on the meta device",
     "torch._utils._rebuild_wrapper_subclass": "tensor subclasses without a storage",
@@ -250,7 +249,7 @@ def _device(r: SafeResolver, u: Unpickler, *args: Any) -> Any:
 
 @_function("torch.serialization._get_layout")
 def _layout(r: SafeResolver, u: Unpickler, name: Any) -> Any:
-    if name != "torch.strided":
+    if name not in ("torch.strided", "torch.sparse_coo", "torch.sparse_csr"):
         raise UnpicklingError(f"the layout {shown(name)} is not supported")
     return name
 
@@ -346,6 +345,12 @@ def _rebuild_device_tensor(
     array = data if isinstance(data, np.ndarray) else r.builder.to_numpy(r.tensor_of(data))
     u.budget.spend(1024 + array.size * 16)
     return r.builder.tensor(array.astype(numpy_dtype(r.element_name(dtype))), None, requires_grad is True)
+
+
+@_function("torch._utils._rebuild_sparse_tensor")
+def _rebuild_sparse(r: SafeResolver, u: Unpickler, layout: Any, data: Any) -> Any:
+    u.budget.spend(2048)
+    return sparse_of(r, layout, data)
 
 
 @_function("torch._utils._rebuild_qtensor")

@@ -18,6 +18,7 @@ __all__ = [
     "RawStorage",
     "numpy_dtype",
     "root_of",
+    "sparse_of",
     "strided",
 ]
 
@@ -167,3 +168,22 @@ def strided(
         raise UnpicklingError(f"a tensor repeats its storage of {nbytes} bytes to the size {shown(size)}")
     steps = [s * width if n > 1 else min(s, nbytes) * width for n, s in zip(size, stride)]
     return np.ndarray(size, dtype, storage.native(dtype), offset * width, steps)
+
+
+def sparse_of(resolver: Any, layout: Any, data: Any) -> Any:
+    """The sparse tensor of its parts, made by the resolver's builder.
+
+    data: (indices, values, size, coalesced) of `torch.sparse_coo`, (crow, columns, values, size) of `torch.sparse_csr`.
+    UnpicklingError for anything else, and for a builder that makes arrays.
+    """
+    make = getattr(resolver.builder, "sparse", None)
+    if make is None:
+        raise UnpicklingError("the file contains sparse tensors, which are not supported")
+    count = {"torch.sparse_coo": 2, "torch.sparse_csr": 3}.get(layout if type(layout) is str else "", 0)
+    if not count or type(data) is not tuple or len(data) not in (count + 1, count + 2):
+        raise UnpicklingError(f"the parts of sparse tensors of the layout {shown(layout)} do not fit")
+    size = data[count]
+    if not isinstance(size, tuple) or any(type(n) is not int or not 0 <= n < 1 << 62 for n in size):
+        raise UnpicklingError(f"sparse tensors have the size {shown(size)}")
+    parts = [resolver.tensor_of(part) for part in data[:count]]
+    return make(count == 3, parts, tuple(size), data[count + 1 :] == (True,))

@@ -124,6 +124,12 @@ class SparseTensor(Tensor):
         """Whether the coordinates are known to be sorted and unique."""
         return self._coalesced
 
+    def in_order(self) -> bool:
+        """Return whether the coordinates are sorted, each once."""
+        array = self._i._array
+        flat = linear_index(backends.xp_of(array), array, self._size)
+        return bool((flat[1:] > flat[:-1]).all())
+
     def _indices(self) -> Tensor:
         return self._i
 

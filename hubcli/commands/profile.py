@@ -82,6 +82,7 @@ def profile(
         {
             "ops": [_row(one) for one in measured.ops()],
             "modules": [_row(one) for one in measured.modules()],
+            "module_classes": [_row(one) for one in measured.module_classes()],
             "wall_us": round(measured.wall_us, 3),
         },
         lambda: profiling.table(measured),

@@ -93,6 +93,23 @@ class Profile:
         found = self._totals([one for one in self.events if one.is_module])
         return sorted(found, key=lambda one: -one.total_us)
 
+    def module_classes(self) -> list[Total]:
+        """Modules by their class, the dearest first; what runs inside a module of the same class counts once."""
+        sums: dict[str, list[float]] = {}
+        ends: dict[tuple[int, str], float] = {}  # of the outermost module of a class, by thread
+        for one in sorted((e for e in self.events if e.is_module), key=lambda e: (e.start, e.depth)):
+            name = class_of(one.name)
+            entry = sums.setdefault(name, [0, 0.0, 0.0, 0])
+            outermost = one.start >= ends.get((one.thread, name), 0.0)
+            if outermost:
+                ends[one.thread, name] = one.end
+            for index, value in enumerate((1, one.self_us, one.end - one.start if outermost else 0.0, one.bytes)):
+                entry[index] += value
+        made = [
+            Total(name, int(calls), self_us, total, int(size)) for name, (calls, self_us, total, size) in sums.items()
+        ]
+        return sorted(made, key=lambda one: -one.total_us)
+
     def _totals(self, events: Sequence[Event]) -> list[Total]:
         sums: dict[str, list[float]] = {}
         for one in events:
@@ -213,6 +230,13 @@ def _events(found: Sequence[Any]) -> list[list[Any]]:
     return rows
 
 
+def class_of(label: str) -> str:
+    """The class in the label of a module: `Block` of `module: layers.0 (Block)`."""
+    name = label.removeprefix(MODULE)
+    head, _, rest = name.rpartition(" (")
+    return rest.removesuffix(")") if head else name
+
+
 def duration(us: float) -> str:
     """A time for people: `12 us`, `3.1 ms`, `2.0 s`."""
     for unit, factor in (("s", 1e6), ("ms", 1e3)):
@@ -256,5 +280,12 @@ def table(profile: Profile, limit: int = 20) -> str:
             for one in modules[:limit]
         ]
         text += "\n\n" + output.table(rows)
+        classes = profile.module_classes()
+        if len(classes) < len(modules):
+            rows = [("class of module", "calls", "total", "", "", "")] + [
+                (one.name, str(one.calls), duration(one.total_us), share(one.total_us), "", "")
+                for one in classes[:limit]
+            ]
+            text += "\n\n" + output.table(rows)
     between = max(profile.wall_us - sum(one.self_us for one in ops), 0.0)
     return f"{text}\n\none pass: {duration(profile.wall_us)}, {share(between)} of it outside ops"

@@ -82,3 +82,36 @@ def test_activities():
     assert ProfilerActivity.CPU in supported_activities()
     with pytest.raises(AssertionError, match="No valid profiler activities"):
         profile(activities=[])
+
+
+def test_flops_and_arrows(tmp_path):
+    """A multiplication and an addition count as two; an op and its backward node have one number."""
+    net = engine.nn.Sequential(
+        engine.nn.Conv2d(3, 4, 3), engine.nn.ReLU(), engine.nn.Flatten(), engine.nn.Linear(16, 5)
+    )
+    x = engine.randn(2, 3, 4, 4)
+    with profile(with_flops=True) as prof:
+        net(x).sum().backward()
+    averages = {e.key: e for e in prof.key_averages()}
+    assert averages["aten::convolution"].flops == 2 * 2 * 4 * 2 * 2 * 27
+    assert averages["aten::linear"].flops == 2 * 2 * 16 * 5 and averages["aten::relu"].flops == 0
+    assert "Total KFLOPs" in prof.key_averages().table() and "--" in prof.key_averages().table()
+    assert prof.events().total_average().flops == sum(e.flops for e in averages.values())
+    forward = {e.sequence_nr: e.name for e in prof.events() if e.name.startswith("aten::")}
+    pairs = {(forward[e.sequence_nr], e.name) for e in prof.events() if e.name.endswith("Backward0")}
+    assert pairs == {
+        ("aten::convolution", "ConvolutionBackward0"), ("aten::relu", "ReluBackward0"), ("aten::view", "ViewBackward0"),
+        ("aten::linear", "AddmmBackward0"), ("aten::sum", "SumBackward0"),
+    }  # fmt: skip
+    path = tmp_path / "trace.json"
+    prof.export_chrome_trace(str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    begins, ends = ({e["id"]: e for e in events if e["ph"] == end} for end in "sf")
+    assert len(begins) == 5 and begins.keys() == ends.keys()
+    assert all(begins[i]["ts"] < ends[i]["ts"] and ends[i]["bp"] == "e" for i in begins)
+
+
+def test_without_flops_there_are_none():
+    with profile() as prof:
+        engine.ones(2, 2) @ engine.ones(2, 2)
+    assert prof.events()[0].flops is None and "FLOPs" not in prof.key_averages().table()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 
-from engine import jit
 from engine.grad_mode import no_grad
-from engine.jit.graphs import Graph, Node, Value
+
+if TYPE_CHECKING:
+    from engine.jit.graphs import Graph, Node, Value
 
 __all__ = ["graph"]
 
@@ -22,6 +23,8 @@ def graph(model: Any, args: Any, verbose: bool = False, use_strict_trace: bool =
 
     RuntimeError where the module cannot be called with it.
     """
+    from engine import jit  # the compiler weighs: only who draws a graph pays
+
     training = getattr(model, "training", False)
     try:
         with no_grad():

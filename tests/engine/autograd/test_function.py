@@ -656,3 +656,12 @@ def test_inplace_function(inplace):
     assert x.grad.tolist() == [1.0, 1.0]
     with pytest.warns(DeprecationWarning, match="should not be instantiated"):
         assert Sign(True).inplace
+
+
+def test_nested_values_are_mapped():
+    from engine.autograd.function import _nested_map
+
+    double = _nested_map(lambda v: isinstance(v, int), lambda v: 2 * v, "numbers")
+    assert double([1, (2, None), {"a": 3}]) == [2, (4, None), {"a": 6}]
+    with pytest.raises(ValueError, match="accepted types: numbers"):
+        double(["x"])

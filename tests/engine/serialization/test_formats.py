@@ -265,11 +265,6 @@ def test_other_files_are_named(content, reason):
         load(io.BytesIO(content))
 
 
-def test_unsupported_kinds_are_named():
-    with pytest.raises(UnpicklingError, match="sparse tensors"):
-        load(DATA / "sparse.pth")
-
-
 def test_python2_strings_and_encodings():
     body = b"\x80\x02}(U\x01aK\x01U\x02\xc3\xa9K\x02U\x01\xffK\x03u."
     content = forge.zipped(body)

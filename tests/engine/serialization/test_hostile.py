@@ -186,7 +186,7 @@ def test_bad_pickles(body, reason):
             (Reduce(Global("numpy", "dtype"), "f8", False, True), b"12"),
             "2 bytes",
         ),
-        (("torch.serialization", "_get_layout"), ("torch.sparse_coo",), "layout torch.sparse_coo"),
+        (("torch.serialization", "_get_layout"), ("torch.sparse_bsr",), "layout torch.sparse_bsr"),
         (("torch._utils", "_rebuild_parameter"), (1, True, ORDERED), "a tensor is expected"),
         (("torch._utils", "_rebuild_tensor_v2"), (1, 0, (1,), (1,), False, ORDERED), "instead of a storage"),
         (("torch._utils", "_rebuild_tensor_v2"), (), "malformed"),

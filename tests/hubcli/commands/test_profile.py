@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -188,3 +190,76 @@ def test_an_empty_profile_is_drawn_all_the_same():
     profile = profiling.Profile.of({"events": [], "wall_us": 0})
     assert "one pass" in profiling.table(profile)
     assert "<svg" in profile_page.page(profile, "x", "y")
+
+
+def events_of(*rows):
+    return profiling.Profile.of({"events": [list(row) for row in rows], "wall_us": 1000})
+
+
+def test_colours_are_those_of_kinds():
+    kinds = {
+        "aten::convolution": "convolutions", "ConvolutionBackward0": "convolutions", "aten::addmm": "products",
+        "AddmmBackward0": "products", "aten::linear": "products", "aten::native_batch_norm": "norms",
+        "aten::max_pool2d": "pooling and sampling", "aten::relu": "activations",
+        "aten::threshold_backward": "activations",
+        "aten::_softmax": "activations", "aten::sum": "reductions", "aten::t": "copies and views",
+        "torch::autograd::AccumulateGrad": "copies and views", "aten::add": "element by element and others",
+        "aten::sqrt": "element by element and others", "module: a.b (Linear)": "modules",
+        "aten::lstm": "recurrent layers",
+    }  # fmt: skip
+    assert {name: profile_page._kind(name) for name in kinds} == kinds
+    text = profile_page.page(
+        events_of(*[(n, 0, 9, 0, 0, 9, 1) for n in ("aten::mm", "aten::bmm", "aten::add")]), "t", "w"
+    )
+    assert text.count(f'fill="{profile_page._colour("products")}"') == 6  # two ops: in both charts and the timeline
+    assert '<p class="legend">' in text and "element by element" in text and "convolutions" not in text
+
+
+def test_long_names_keep_both_ends():
+    name = "begin_" + "x" * 150 + "_end"
+    text = profile_page.page(events_of((name, 0, 9, 0, 0, 9, 1)), "t", "w")
+    shown = profile_page._fitted(name, 80)
+    assert len(shown) == 80 and shown.startswith("begin_") and shown.endswith("_end") and f">{shown}<title>" in text
+    assert profile_page._fitted("short", 80) == "short"
+
+
+def test_modules_are_summed_by_class():
+    profile = events_of(
+        ("module: model (Net)", 0, 100, 0, 0, 10, 0),
+        ("module: a (Block)", 0, 60, 1, 0, 20, 0),
+        ("module: a.inner (Block)", 10, 50, 2, 0, 40, 8),
+        ("module: b (Block)", 60, 90, 1, 0, 30, 0),
+        ("aten::add", 92, 95, 1, 0, 3, 0),
+    )
+    assert [(one.name, one.calls, one.self_us, one.total_us) for one in profile.module_classes()] == [
+        ("Net", 1, 10, 100), ("Block", 3, 90, 90),
+    ]  # fmt: skip
+    assert "class of module" in profiling.table(profile) and "Modules by class" in profile_page.page(profile, "t", "w")
+    assert profiling.class_of("module: odd (name) (A)") == "A" and profiling.class_of("plain") == "plain"
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium")
+def test_a_browser_draws_the_page(tmp_path):
+    """The page as a headless browser has it: nothing is refused by its own policy, bars have their width and colour."""
+    image = pytest.importorskip("PIL.Image", reason="the extra image is not installed")
+    name = "aten::" + "very_long_name_" * 8
+    profile = events_of(("aten::mm", 0, 900, 0, 0, 900, 4096), (name, 900, 1000, 0, 0, 100, 0))
+    (tmp_path / "page.html").write_text(profile_page.page(profile, "a title", "what"), encoding="utf-8")
+    picture = tmp_path / "shot.png"
+    done = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+         f"--user-data-dir={tmp_path / 'profile'}", "--force-color-profile=srgb", "--window-size=1200,1000",
+         "--enable-logging=stderr", f"--screenshot={picture}", (tmp_path / "page.html").as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert picture.exists(), done.stderr[-2000:]
+    assert "Content Security Policy" not in done.stderr
+    shot = image.open(picture).convert("RGB")
+    assert shot.size == (1200, 1000)
+    colours = {colour: count for count, colour in shot.getcolors(1 << 20)}
+    assert len(colours) > 20 and max(colours.values()) > 500_000  # text and boxes on one ground
+    blue = [count for (r, g, b), count in colours.items() if b > r + 30 and b > g + 30]
+    assert sum(blue) > 5_000  # the bars of products
