@@ -23,12 +23,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Protocol
 
-from . import plain
+from .depth import check_depth
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
-from .placeholders import Placeholder
 from .records import Budget, RawStorage
 
-__all__ = ["Resolver", "Unpickler", "check_depth"]
+__all__ = ["Resolver", "Unpickler"]
 
 _CONTAINER = 128  # bytes charged for a container, about what CPython needs
 _DICTS = frozenset({dict, OrderedDict, Counter, defaultdict})
@@ -272,45 +271,6 @@ class Unpickler:
     def recall(self, index: int) -> None:
         memo = self.memo
         self.stack.append(memo[index] if index < len(memo) else self.sparse[index])
-
-
-def check_depth(result: Any, limit: int) -> list[Any]:
-    """Refuse containers nested deeper than `limit`: printing, comparing and copying them would recurse.
-
-    Returns the lists and dicts that hold storages, or tuples, which may.
-    """
-    level, seen, depth = [result], set(), 0
-    holders: list[Any] = []
-    while level:
-        below: list[Any] = []
-        for item in level:
-            if id(item) in seen:
-                continue
-            seen.add(id(item))
-            for part in _containers(item):
-                inside = part.values() if isinstance(part, dict) else part
-                if not isinstance(part, tuple) and any(type(i) is RawStorage or isinstance(i, tuple) for i in inside):
-                    holders.append(part)
-                below.extend(inside)
-        level = [item for item in below if type(item) not in _FLAT]
-        depth += 1
-        if depth > limit:
-            raise UnpicklingError(f"containers are nested more than {limit - 1} deep")
-    return holders
-
-
-_FLAT = frozenset({int, str, float, bool, type(None), bytes})
-
-
-def _containers(item: Any) -> tuple[Any, ...]:
-    """Return the containers that hold the parts of an object: itself, or those of a namespace or placeholder."""
-    if isinstance(item, (list, tuple, dict)):
-        return (item,)
-    if type(item) is Placeholder:
-        parts = (item._args, item._kwargs, item._items, item._pairs, item._state)
-        return tuple(part for part in parts if isinstance(part, (list, tuple, dict)))
-    found = plain.inside(item)
-    return () if found is None else (found,)
 
 
 # -- opcodes -------------------------------------------------------------------------------------------
