@@ -21,7 +21,8 @@ from engine.hooks import HookDict, RemovableHandle, warn_if_unserializable
 from engine.layouts import ChannelsLast, RestoreTorchOrder, element_strides
 from engine.legacy_constructor import legacy_array, tensor_array
 from engine.size import Size, new_size
-from engine.storage import Memory, Storage, UntypedStorage, follow, follow_both, following, memory_of, strided
+from engine.storage import Memory, Storage, UntypedStorage, memory_of, strided
+from engine.storage_tensors import follow, follow_both, following
 from engine.tensor_messages import GRAD_OF_NON_LEAF, read_only, refuse_deletion, warn_of_conversion
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
@@ -299,7 +300,7 @@ class Tensor(metaclass=_TensorMeta):
         edge = self._edge if self._view is None else view_edge(self)
         return None if edge is None else edge[0]
 
-    _grad_fn = property(grad_fn.fget, None, refuse_deletion, "`grad_fn`, under the name of torch's own code.")
+    _grad_fn = property(lambda self: self.grad_fn, None, refuse_deletion, "`grad_fn`, as torch's own code has it.")
 
     @property
     def output_nr(self) -> int:
@@ -608,7 +609,7 @@ class Tensor(metaclass=_TensorMeta):
 
 
 for _name, _member in list(vars(Tensor).items()):
-    if type(_member) is property and _member.fset is _member.fdel is None and _member.fget is not None:
+    if type(_member) is property and _member.fget is not None and _member.fset is None and _member.fdel is None:
         setattr(Tensor, _name, read_only(_name, _member.fget, _member.__doc__))
 
 

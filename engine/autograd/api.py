@@ -43,7 +43,8 @@ def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
     of_values = getattr(output, "_of_gradient", None)
     if of_values is not None:  # a sparse tensor: its values are in the graph
         gradient = None if gradient is None else of_values(gradient)
-        output = output._v
+        output = output._v  # type: ignore[attr-defined]
+        assert isinstance(output, Tensor)
     if output._requires_grad is not True and not requires_grad_of(output):
         raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
     if gradient is None:

@@ -28,8 +28,8 @@ from engine.dispatch.choosing import direct_calls, fewest, generated, large_kern
 from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
 from engine.dispatch.runtime import SHARED
-from engine.storage import following
 from engine.storage import registered as storages
+from engine.storage_tensors import following
 from engine.tensor import Tensor
 
 _codes: dict[str, CodeType] = {}

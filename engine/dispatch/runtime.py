@@ -43,7 +43,7 @@ from engine.dispatch.promotion import (
 from engine.dtypes import INEXACT
 from engine.grad_mode import inferring, mode
 from engine.layouts import ChannelsLast, is_channels_last
-from engine.storage import follow
+from engine.storage_tensors import follow
 from engine.tensor import Tensor, hold_converted, raw_array, rewrap, wrap
 
 

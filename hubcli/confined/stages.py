@@ -45,9 +45,9 @@ def perform(
             if callable(value) and options.get("named"):
                 callee.append(("", replace(whole[0], value=value)))
         callee.extend(models)
-        for path, one in models if device else ():
+        for path, one in models if device is not None else ():
             with _named(path, one, models):
-                invoke.move(one, device)
+                invoke.move(one, str(device))
         return None
 
     def each(stage: Callable[[str, Result], str | None], many: list[tuple[str, Result]]) -> str | None:

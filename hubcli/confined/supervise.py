@@ -218,11 +218,10 @@ class Watch:
         error = errors.as_error(document)
         if document not in self.answered:
             error.foreign = True
-            line = lambda text: " ".join(output.printable(text).split())
-            error.message = line(error.message)
+            error.message = _line(error.message)
             error.args = (error.message,)
-            error.hint = error.hint and line(error.hint)
-            error.causes = tuple(one._replace(text=line(one.text)) for one in error.causes)
+            error.hint = error.hint and _line(error.hint)
+            error.causes = tuple(one._replace(text=_line(one.text)) for one in error.causes)
             error.spec = None
         return error
 
@@ -315,3 +314,8 @@ class Watch:
 
 class _Violation(Exception):
     """The child does not speak as `worker` does: foreign code has taken its pipes."""
+
+
+def _line(text: str) -> str:
+    """Return a stranger's words as one line, without what a terminal would act on."""
+    return " ".join(output.printable(text).split())

@@ -11,7 +11,6 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from hubcli.errors import (
@@ -125,7 +124,7 @@ def everything(namespace: Namespace, failed: Imported | None = None) -> Report:
         found = imports.survey(namespace.root)
     known = {one.name.partition(".")[0] for one in found.imports}
     if failed is not None and failed.name.partition(".")[0] not in known:
-        found = replace(found, imports=(*found.imports, failed))
+        found = found._replace(imports=(*found.imports, failed))
     return dependencies.check(declared, root=namespace.root, framework=namespace.framework, survey=found)
 
 

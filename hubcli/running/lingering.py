@@ -35,7 +35,7 @@ def note() -> None:
 def keep_apart() -> None:
     """Let what threads that the code has left running print go to stderr: stdout is for the command's result."""
     if _left(daemons=True) and not isinstance(sys.stdout, _OfOneThread):
-        sys.stdout = _OfOneThread(sys.stdout)  # type: ignore[assignment]
+        sys.stdout = _OfOneThread(sys.stdout)
 
 
 class _OfOneThread:
