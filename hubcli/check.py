@@ -113,7 +113,7 @@ def will_run(checkout: Checkout, names: Sequence[str], plan: CheckPlan) -> bool:
     if conf.dynamic:
         return True
     for name in names:
-        conf.entrypoint(name, spec=str(checkout.spec))
+        conf.entrypoint(name, spec=str(checkout.spec), renewal=checkout.renewal())
     own = [entry.name for entry in conf.entrypoints if names or not entry.external]
     wanted = list(names) or own
     no = refused(checkout, conf, wanted, plan)

@@ -128,7 +128,7 @@ def _stack() -> list[str]:
     return [
         f"{frame.filename}({frame.lineno}): {frame.name}"
         for frame in reversed(traceback.extract_stack(limit=64))
-        if not frame.filename.startswith(("<engine op", _ENGINE))
+        if not frame.filename.startswith(("<engine ", _ENGINE))
     ]
 
 

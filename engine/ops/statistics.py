@@ -382,7 +382,7 @@ def _check_weights(w: Tensor, name: str, count: int) -> None:
         raise RuntimeError(f"cov(): {name} cannot be negative")
 
 
-@composite()
+@composite(arrays=True)
 @samples(lambda t: [(t(3, 5),), (t(5), {"correction": 0}), (t(2, 4), {"fweights": t.of([1, 2, 3, 1])})])
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None):
     """The covariance matrix of variables in rows.

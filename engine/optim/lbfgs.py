@@ -63,7 +63,7 @@ class LBFGS(Optimizer):
     def _evaluate(self, closure: Callable, start: list[Tensor], t: Any, d: Tensor) -> tuple[float, Tensor]:
         """Loss and gradient at start + t * d; the parameters go back to start."""
         self._add_grad(t, d)
-        loss = float(closure())
+        loss = number(closure())
         grad = self._gather_flat_grad()
         for p, value in zip(self._params, start):
             p.copy_(value)
@@ -80,7 +80,7 @@ class LBFGS(Optimizer):
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
         first = run()
-        loss = float(first)
+        loss = number(first)
         evals = 1
         state["func_evals"] += 1
         grad = self._gather_flat_grad()
@@ -119,7 +119,7 @@ class LBFGS(Optimizer):
             else:
                 self._add_grad(t, d)
                 if n != group["max_iter"]:
-                    loss = float(run())
+                    loss = number(run())
                     grad = self._gather_flat_grad()
                     more = 1
             evals += more

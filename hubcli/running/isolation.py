@@ -340,7 +340,8 @@ class Namespace:
     def active(self) -> Iterator[Namespace]:
         """Run the checkout's code inside: `sys.path`, `sys.modules` and cwd come back as they were."""
         modules = dict(sys.modules)
-        path = path_entry.enter(str(self.root))
+        root = str(self.root)  # which the same commit, loaded from another folder meanwhile, replaces
+        path = path_entry.enter(root)
         try:
             folder: str | None = os.getcwd()
         except OSError:  # it was removed under us
@@ -354,7 +355,7 @@ class Namespace:
             _active.reset(token)
             self._adopt_sys_path()
             self._first_path = first
-            path_entry.leave(str(self.root), path)
+            path_entry.leave(root, path)
             for name, module in list(sys.modules.items()):  # a copy: other threads import meanwhile
                 if module is modules.get(name):
                     continue

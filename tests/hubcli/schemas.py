@@ -245,7 +245,9 @@ SCHEMAS: dict[str, Schema] = {
         weights=each(record(url=URL, size=maybe(COUNT), cached=FLAG)),
     ),
     "hub new DIR": document(path=TEXT, files=each(TEXT), owner=maybe(TEXT), git=FLAG, source=maybe(text("^git[+]"))),
-    "hub profile SPEC ENTRYPOINT": document(ops=each(PROFILED), modules=each(PROFILED), wall_us=NUMBER),
+    "hub profile SPEC ENTRYPOINT": document(
+        ops=each(PROFILED), modules=each(PROFILED), module_classes=each(PROFILED), wall_us=NUMBER
+    ),
     "hub convert IN OUT": document(
         tensors=COUNT, bytes=COUNT, format=TEXT, skipped=each(TEXT), shared=each(each(TEXT))
     ),

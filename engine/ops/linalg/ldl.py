@@ -37,8 +37,11 @@ def linalg_ldl_factor_arrays(xp, A, hermitian: bool = False):
 
     A (*, n, n), of which the lower triangle is read -> (*, n, n), (*, n) int32, (*) int32.
     """
-    here = backends.of_array(A).to_host(A)
     n, lead = A.shape[-1], A.shape[:-2]
+    backend = backends.of_array(A)
+    if backend.kind == "meta":
+        return xp.empty_like(A), xp.zeros((*lead, n), np.int32), xp.zeros(lead, np.int32)
+    here = backend.to_host(A)
     count = int(np.prod(lead))
     matrices = here.reshape(count, n, n)
     packed = np.zeros(matrices.shape, here.dtype)
@@ -53,6 +56,8 @@ def linalg_ldl_factor_arrays(xp, A, hermitian: bool = False):
 @samples(lambda t: [(t.constant(t.positive(2, 2)), t.of([1, 2], "int32"), t.constant(t(2, 3)))])
 def linalg_ldl_solve_arrays(xp, LD, pivots, B, hermitian: bool = False):
     """X of A X = B from the factors of A.  LD (*, n, n), pivots (*, n), B (*, n, k) of the same batch -> (*, n, k)."""
+    if backends.of_array(B).kind == "meta":
+        return xp.empty_like(B)
     packed, places, right = (backends.of_array(a).to_host(a) for a in (LD, pivots, B))
     found = np.zeros(right.shape, right.dtype)
     n, k = right.shape[-2:]

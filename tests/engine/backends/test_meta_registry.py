@@ -16,7 +16,21 @@ BY_VALUES = frozenset(["bincount", "masked_select", "nms", "nonzero_rows", "uniq
 
 # of views, and of results whose memory has another order than their dims
 STRIDES = frozenset(
-    ["clone_strided", "conv_tbc", "lu_permutation", "nanquantile", "overlap_add", "quantile", "stft", "svd", "to_copy"]
+    [
+        "clone_strided",
+        "conv_tbc",
+        "lu_permutation",
+        "nanquantile",
+        "overlap_add",
+        "quantile",
+        "stft",
+        "svd",
+        "to_copy",
+        "unsafe_chunk",
+        "unsafe_split",
+        "unsafe_split_every",
+        "unsafe_split_with_sizes",
+    ]
 )
 
 

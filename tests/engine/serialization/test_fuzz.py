@@ -14,6 +14,7 @@ import random
 import time
 import uuid
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,8 +86,13 @@ def mutate(rng: random.Random, content: bytes) -> bytes:
     return bytes(data)
 
 
-def touch(obj: object, depth: int = 0) -> None:
+def touch(obj: Any, depth: int = 0) -> None:
     """Read every element of the arrays, so that a view outside its storage would show."""
+    layout = str(getattr(obj, "layout", ""))
+    if layout == "torch.sparse_coo":
+        return touch([obj._indices(), obj._values()], depth)
+    if layout == "torch.sparse_csr":
+        return touch([obj.crow_indices(), obj.col_indices(), obj.values()], depth)
     array = obj._q if isinstance(obj, EncodedTensor) else getattr(obj, "_array", obj)
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufc" and 0 < array.size < 1 << 20:
         np.abs(array.astype(np.complex128)).sum()

@@ -77,7 +77,7 @@ def test_the_age_of_a_branch(repo: Repository, monkeypatch: pytest.MonkeyPatch) 
     ]
     for command in commands:
         result = CliRunner().invoke(cli.hub, command)
-        assert (result.exit_code, advice in result.stderr) == (3, True), result.stderr
+        assert (result.exit_code, advice in result.stderr) == (3, True), (command, result.stderr)
     tag = CliRunner().invoke(cli.hub, ["help", "o/r:v1", "newer"])
     assert tag.exit_code == 3 and "--force-reload" not in tag.stderr
     for call in (hubcli.load, hubcli.help):
