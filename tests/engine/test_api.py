@@ -57,6 +57,7 @@ def test_every_exemption_has_its_reason():
 # What has to do with no tensor's shape: containers, schedules, orders of indices, bookkeeping.
 WITHOUT_SHAPES = set(
     """
+distributions.Distribution.has_rsample
 nn.Module nn.Module.share_memory nn.ModuleDict nn.ModuleList nn.ParameterDict nn.ParameterList nn.init.calculate_gain
 optim.ASGD optim.Adadelta optim.Adam optim.Adamax optim.LBFGS optim.Optimizer.add_param_group
 optim.Optimizer.load_state_dict optim.Optimizer.state_dict optim.Optimizer.step optim.Optimizer.zero_grad optim.RMSprop

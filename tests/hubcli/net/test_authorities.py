@@ -32,9 +32,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     for name in ("own", "other"):
-        openssl("req", "-x509", *curve, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-days", "2", "-subj", "/CN=x")
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # which Python 3.13 asks of an authority
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
+        openssl("req", "-x509", *curve, *usage, *files, "-days", "2", "-subj", "/CN=x")
     openssl("req", *curve, "-keyout", "s.key", "-out", "s.csr", "-subj", "/CN=127.0.0.1")
-    (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
+    (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
     signing = ("-CA", "own.pem", "-CAkey", "own.key", "-CAcreateserial", "-days", "2", "-extfile", "ext")
     openssl("x509", "-req", "-in", "s.csr", "-out", "s.pem", *signing)
     for name in ("own", "other"):
