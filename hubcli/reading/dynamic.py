@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Set
 
 OWN_NAMES = {"globals", "locals", "vars"}
@@ -17,6 +18,17 @@ def fills_namespace(tree: ast.Module, handled: Set[int] = frozenset(), own: Set[
     """
     return any(_mutates_globals(node, own) for node in ast.walk(tree) if id(node) not in handled) or any(
         _mutates_locals(node) for node in _at_module_level(tree) if id(node) not in handled
+    )
+
+
+def may_change_search_path(source: bytes) -> bool:
+    """Return whether the text of a module may change where imports are looked for."""
+    return (
+        re.search(
+            rb"\bsys\s*\.\s*(path|modules|meta_path|path_hooks)\b|from\s+sys\s+import|\bsys\s+as\b|=\s*sys\b|addsitedir",
+            source,
+        )
+        is not None
     )
 
 

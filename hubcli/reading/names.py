@@ -13,17 +13,21 @@ import stat
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hubcli.errors import RepositoryCodeError
 from hubcli.reading import project
 from hubcli.reading.calls import Calls, last_name, unclear
-from hubcli.reading.dynamic import fills_namespace, is_namespace, never_runs
+from hubcli.reading.dynamic import fills_namespace, is_namespace, may_change_search_path, never_runs
 from hubcli.reading.interpret import Interpreter, Unclear
 from hubcli.reading.loops import Loops
-from hubcli.reading.search_path import SearchPath, mentioned
 from hubcli.reading.values import Class, Data, External, Function, Imported, Maybe, Module, ModuleRef, Unknown, Value
+
+if TYPE_CHECKING:
+    from hubcli.reading.search_path import SearchPath
 
 # Ceilings far above what real repositories need; a hostile one meets them within seconds.
 MAX_FILE_BYTES = 512 * 1024
@@ -44,7 +48,6 @@ class Reader:
         self.root = root
         self._parsed = {} if parsed is None else parsed
         self.search = list(dict.fromkeys([root, *project.read(root).sources, *folders]))
-        self.search_path = SearchPath(self)
         self.modules: dict[Path, Module] = {}
         self._unread: list[Path] = []  # modules that others import, and nothing has asked for
         self.bytes = 0
@@ -54,6 +57,13 @@ class Reader:
         self.nesting = 0  # of expressions that are worked out
         self._calls = Calls(self)
         self._loops = Loops(self)
+
+    @cached_property
+    def search_path(self) -> SearchPath:
+        """What the modules that have been read do to `sys.path`."""
+        from hubcli.reading.search_path import SearchPath  # for start-up: most repositories leave the list alone
+
+        return SearchPath(self)
 
     def spend(self, steps: int = 1) -> None:
         """Count work, so that no code takes more than a few seconds to read."""
@@ -72,9 +82,11 @@ class Reader:
             tree, source = self._parsed[file]
             module = Module(file, tree)
             self.modules[file] = module
-            self.search_path.read(module, source)
+            changes = may_change_search_path(source)
+            if changes:
+                self.search_path.read(module)
             self._scan(module, module.tree.body, conditional=False)
-            if mentioned(source) and self.search_path.retry():  # what its functions or other modules say of a folder
+            if changes and self.search_path.retry():  # what its functions or other modules say of a folder
                 self._scan(module, module.tree.body, conditional=False)
             if fills_namespace(module.tree, module.handled, module.own):
                 module.dynamic = True
@@ -166,7 +178,7 @@ class Reader:
         pending, self._unread = self._unread, []
         for file in dict.fromkeys(pending):
             with contextlib.suppress(RepositoryCodeError, OSError):
-                if file not in self.modules and mentioned(file.read_bytes()[:MAX_FILE_BYTES]):
+                if file not in self.modules and may_change_search_path(file.read_bytes()[:MAX_FILE_BYTES]):
                     self.load(file)
         return len(self.search) > before
 

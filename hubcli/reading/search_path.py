@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,16 +28,8 @@ if TYPE_CHECKING:
 MAX_FOLDERS = 200
 MAX_SEARCHES = 500  # modules that are searched for calls
 _LARGEST = 64 * 1024  # bytes of a .pth file
-_MENTIONS = re.compile(
-    rb"\bsys\s*\.\s*(path|modules|meta_path|path_hooks)\b|from\s+sys\s+import|\bsys\s+as\b|=\s*sys\b|addsitedir"
-)
 _ADDING = {"append", "insert", "extend", "__iadd__", "__setitem__", "__add__"}
 _ARCHIVES = (".zip", ".egg", ".whl", ".pyz")
-
-
-def mentioned(source: bytes) -> bool:
-    """Whether the text of a module may change where imports are looked for."""
-    return _MENTIONS.search(source) is not None
 
 
 class _Change(NamedTuple):
@@ -64,10 +55,8 @@ class SearchPath:
         self._index: dict[Path, dict[str, list[tuple[ast.Call, Scope]]]] = {}
         self._open: list[_Change] = []  # those that more of the code may make clear
 
-    def read(self, module: Module, source: bytes) -> None:
+    def read(self, module: Module) -> None:
         """Follow what a module does to `sys.path`."""
-        if not mentioned(source):
-            return
         for change in self._changes(module.tree.body, Scope(module)):
             if not self._add(change):
                 self._open.append(change)
