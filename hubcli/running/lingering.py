@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from hubcli import output
@@ -32,10 +33,23 @@ def note() -> None:
         _before.update(threading.enumerate())
 
 
-def keep_apart() -> None:
-    """Let what threads that the code has left running print go to stderr: stdout is for the command's result."""
-    if _left(daemons=True) and not isinstance(sys.stdout, _OfOneThread):
-        sys.stdout = _OfOneThread(sys.stdout)
+@contextlib.contextmanager
+def kept_apart() -> Iterator[None]:
+    """Let what threads print that the code starts, and may leave running, go to stderr: stdout is for the result.
+
+    It is so before the code runs: a thread that is printing while stdout is put back meets this stream, not the other.
+    """
+    before = sys.stdout
+    if isinstance(before, _OfOneThread):
+        yield
+        return
+    made = _OfOneThread(before)
+    sys.stdout = made
+    try:
+        yield
+    finally:
+        if sys.stdout is made and not _left(daemons=True):
+            sys.stdout = before
 
 
 class _OfOneThread:
