@@ -317,7 +317,7 @@ class Tensor(metaclass=_TensorMeta):
     def grad(self) -> Tensor | None:
         """The accumulated gradient, or None; for a non-leaf without `retain_grad()` with a warning."""
         found = self._grad
-        if found is None and self._requires_grad and not self.is_leaf and not self.retains_grad:
+        if found is None and (self._edge or self._view) and not self.is_leaf and not self.retains_grad:
             warnings.warn(GRAD_OF_NON_LEAF, stacklevel=2)
         return found
 

@@ -283,7 +283,7 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
 def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if command:
-            stack.enter_context(lingering.kept_apart())  # the last to be undone
+            stack.enter_context(lingering.separate_output())  # the last to be undone
             stack.enter_context(output.fd1_to_stderr())
         stack.enter_context(namespace.active())
         stack.enter_context(argv.of(namespace.root / "hubconf.py"))

@@ -34,7 +34,7 @@ def note() -> None:
 
 
 @contextlib.contextmanager
-def kept_apart() -> Iterator[None]:
+def separate_output() -> Iterator[None]:
     """Let what threads print that the code starts, and may leave running, go to stderr: stdout is for the result.
 
     It is so before the code runs: a thread that is printing while stdout is put back meets this stream, not the other.
