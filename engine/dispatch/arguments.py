@@ -1,4 +1,4 @@
-"""What a function's arguments must be, in the words of torch's argument parser.
+"""The types of a function's arguments, and torch's errors for others.
 
 Parameters say it in their annotations: `Tensor`, `int`, `float`, `complex` (any number), `bool`, `str`,
 `tuple[int, ...]` (beside `int`: one number for all), a union of these, `| None`.  Anything else is not looked at, but
@@ -20,27 +20,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import dtypes
-from engine._checks import size_of
-from engine.device import device
+from engine.core import dtypes
+from engine.core.checks import size_of
+from engine.core.device import device
 from engine.dispatch import overriding
-from engine.dispatch.listeners import copied
+from engine.dispatch.gate import STUB, copied, rewritten
 from engine.tensor import Tensor
 
 __all__ = [
-    "Arguments", "argument_error", "by_name", "check_arguments", "checked", "combination_error", "operand_error",
-    "sizes_error", "sizes_of",
-]  # fmt: skip
+    "Arguments",
+    "argument_error",
+    "by_name",
+    "check_arguments",
+    "checked",
+    "combination_error",
+    "operand_error",
+    "sizes_error",
+    "sizes_of",
+]
 
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # by which torch's functions take their arguments too
-MISSING = type("MISSING", (), {"__repr__": lambda self: "..."})()
+MISSING: Any = type("MISSING", (), {"__repr__": lambda self: "..."})()
 INTS = "tuple[int, ...]"
 # what an annotation names: torch's word for it; where several are allowed the first that is named counts
 WORDS = {
-    "Tensor": "Tensor", INTS: "tuple of ints", "tuple[float, ...]": "tuple of floats",
-    "tuple[Tensor, ...]": "tuple of Tensors", "complex": "Number", "float": "float", "int": "int", "bool": "bool",
-    "str": "str", "dtype": "torch.dtype",
-}  # fmt: skip
+    "Tensor": "Tensor",
+    INTS: "tuple of ints",
+    "tuple[float, ...]": "tuple of floats",
+    "tuple[Tensor, ...]": "tuple of Tensors",
+    "complex": "Number",
+    "float": "float",
+    "int": "int",
+    "bool": "bool",
+    "str": "str",
+    "dtype": "torch.dtype",
+}
 # false for the usual argument of a kind; {p} is the parameter
 UNUSUAL = {
     "Tensor": "not isinstance({p}, Tensor)",
@@ -57,7 +71,7 @@ UNUSUAL = {
 
 
 class Kind(NamedTuple):
-    """What one parameter takes."""
+    """The types that one parameter takes."""
 
     name: str
     allowed: frozenset[str]  # keys of WORDS; empty: anything
@@ -72,7 +86,7 @@ class Kind(NamedTuple):
 
     @property
     def mixed(self) -> bool:
-        """Whether its kinds are those of several signatures."""
+        """Return whether its kinds are those of several signatures."""
         return len(self.allowed - {"int"} if INTS in self.allowed else self.allowed) > 1
 
 
@@ -102,7 +116,7 @@ class Arguments(NamedTuple):
     several: tuple[tuple[int, int], ...] = ()
 
     def given(self, values: Sequence[Any]) -> list[str]:
-        """What a call with these values gave, as far as they tell: types, and `name=type` of those by keyword."""
+        """Return the types of a call's values for an error message, and `name=type` for those by keyword."""
         pairs = list(zip(self.kinds, values))
         named = sorted((k.name, _type_name(v)) for k, v in pairs if k.keyword and v is not k.default)
         pairs = [(k, v) for k, v in pairs if not k.keyword]
@@ -111,7 +125,7 @@ class Arguments(NamedTuple):
         return [_type_name(v) for _, v in pairs] + [f"{n}={t}" for n, t in named]
 
     def ambiguous(self, count: int) -> bool:
-        """Whether so many arguments do not say which of several signatures is meant."""
+        """Return whether so many arguments do not say which of several signatures is meant."""
         return bool(self.several) and sum(low <= count <= high for low, high in self.several) != 1
 
     def tests(self, skip: Sequence[str] = ()) -> list[str]:
@@ -140,7 +154,7 @@ def _type_name(value: Any) -> str:
 
 
 def all_ints(values: Sequence[Any]) -> bool:
-    """Whether all of a sequence are Python ints."""
+    """Return whether all of a sequence are Python ints."""
     for x in values:  # noqa: SIM110  (twice as fast as all())
         if x.__class__ is not int:
             return False
@@ -160,7 +174,7 @@ def _is_number(x: Any) -> bool:
 
 
 def _is_index(x: Any) -> bool:
-    """What may stand in a list of ints."""
+    """Return whether a value may stand in a list of ints."""
     return hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
 
 
@@ -281,10 +295,6 @@ def operand_error(record: Any, name: str, operands: Sequence[Any], i: int) -> Ty
 
 # --- functions that are no ops
 
-# what is called with each function whose source has just been compiled (engine/fx listens to some of them)
-after_compiling: list[Callable[[FunctionType], None]] = []
-_STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
-
 
 def checked(
     function: FunctionType,
@@ -295,7 +305,7 @@ def checked(
     """`function` with its arguments checked; itself where none is annotated, or any number of them are taken.
 
     `name` and `first`: what errors call it and its first parameter, if not by their names.
-    The source that checks is written at the first call: Note [Compiled on first use] in dispatch.py.
+    The source that checks is written at the first call: README.md.
     """
     function.several = several  # type: ignore[attr-defined]  # its ops ask for it too
     code, annotations = function.__code__, function.__annotations__
@@ -304,7 +314,7 @@ def checked(
     if code.co_flags & 0x04 or not known:
         return function
     namespace: dict[str, Any] = {"__name__": function.__module__}
-    public = FunctionType(_STUB, namespace, function.__name__)
+    public = FunctionType(STUB, namespace, function.__name__)
 
     def compile_now() -> FunctionType:
         own = function
@@ -384,15 +394,24 @@ def _compile_into(
         named = arguments.kinds[0]._replace(name=first)
         arguments = arguments._replace(kinds=(named, *arguments.kinds[1:]))
     namespace.update(
-        {"_d_" + n: v for n, v in defaults.items()}, _arguments=arguments, _name=name, _function=function,
-        all_ints=all_ints, check_arguments=check_arguments, dtype_class=dtypes.dtype, Tensor=Tensor, _public=public,
-        MISSING=MISSING, missing=missing,
-        _asks=overriding.asks, _again=overriding.called_again, _defaults=defaults,
-    )  # fmt: skip
+        {"_d_" + n: v for n, v in defaults.items()},
+        _arguments=arguments,
+        _name=name,
+        _function=function,
+        all_ints=all_ints,
+        check_arguments=check_arguments,
+        dtype_class=dtypes.dtype,
+        Tensor=Tensor,
+        _public=public,
+        MISSING=MISSING,
+        missing=missing,
+        _asks=overriding.asks,
+        _again=overriding.called_again,
+        _defaults=defaults,
+    )
     scope: dict[str, Any] = {}
     exec(compile(text, f"<engine function {function.__name__}>", "exec"), namespace, scope)
     made = scope["call"]
     public.__defaults__, public.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
     public.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)
-    for step in after_compiling:
-        step(public)
+    rewritten(public)

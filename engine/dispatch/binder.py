@@ -22,14 +22,18 @@ from typing import Any
 
 from engine.autograd.graph import Node, named, registered
 from engine.backends import routes
-from engine.dispatch import Op, autocast
-from engine.dispatch.arguments import after_compiling, renamed
-from engine.dispatch.choosing import direct_calls, fewest, generated, large_kernel
+from engine.core.slots import Several
+from engine.core.storage import registered as storages
+from engine.core.storage_tensors import following
+from engine.dispatch import autocast
+from engine.dispatch.arguments import renamed
+from engine.dispatch.choosing import asked_from, direct_calls, generated, large_kernel
 from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
+from engine.dispatch.gate import rewritten
 from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
+from engine.dispatch.record import Op
 from engine.dispatch.runtime import SHARED
-from engine.storage import registered as storages
-from engine.storage_tensors import following
+from engine.dispatch.table import OPS, providers
 from engine.tensor import Tensor
 
 _codes: dict[str, CodeType] = {}
@@ -46,10 +50,18 @@ def compile_into(
     namespace.update(SHARED, autocast_state=autocast.state, cast_operands=autocast.cast_operands)
     namespace["large"] = cpu_kernel(record, large_kernel(record))
     namespace["direct"] = None if wrappers or inplace else direct_calls(record)
+    for wrapper in wrappers:
+        namespace["kernel_for"] = getattr(wrapper, "elsewhere", namespace["kernel_for"])
     namespace.update(
-        _op=record, _name=function.__name__, _unsupported=unsupported, _Node=record.node, kernel=cpu_kernel(record),
-        _Result=record.result_type, _self=function, _inplace=inplace,
-    )  # fmt: skip
+        _op=record,
+        _name=function.__name__,
+        _unsupported=unsupported,
+        _Node=record.node,
+        kernel=cpu_kernel(record),
+        _Result=record.result_type,
+        _self=function,
+        _inplace=inplace,
+    )
     for i, (test, name) in enumerate(record.node_names.items()):
         namespace[f"_Node{i}"] = record.node and named(record.node, name)
         known = inspect.unwrap(record.kernel).__globals__  # the op's module may hold what the tests call
@@ -65,28 +77,26 @@ def compile_into(
     function.__kwdefaults__ = made.__kwdefaults__
     function.__code__ = made.__code__.replace(co_name=function.__name__, co_qualname=function.__name__)
     record.namespaces.append(namespace)
-    for step in after_compiling:
-        step(function)
+    rewritten(function)
 
 
 def begin_conversion() -> None:
     """The first converted tensor: the ops that keep layouts are written again, so that they ask for them."""
-    _write_again(lambda record: record.channels_last)
+    rewrite(lambda record: record.channels_last)
 
 
 def routes_changed(names: set[str]) -> None:
     """Other routes of these ops: their texts, in which the elements stand, are written again."""
-    _write_again(lambda record: record.name in names)
+    rewrite(lambda record: record.name in names)
 
 
 def begin_following() -> None:
     """The first storage that moves with several tensors: views are written again, Note [Tensors of a storage]."""
-    _write_again(lambda record: record.view)
+    rewrite(lambda record: record.view)
 
 
-def _write_again(chosen: Callable[[Op], bool]) -> None:
-    from engine.dispatch import OPS
-
+def rewrite(chosen: Callable[[Op], bool]) -> None:
+    """Write the texts of the functions of these ops again."""
     for record in [r for r in OPS.values() if chosen(r)]:
         namespaces, record.namespaces = record.namespaces, []
         for namespace in namespaces:
@@ -101,7 +111,8 @@ def _write_again(chosen: Callable[[Op], bool]) -> None:
 
 registered.begin_conversion = begin_conversion
 storages.begin_following = begin_following
-routes.providers["changed"] = routes_changed
+routes.providers.changed = routes_changed
+providers.rewrite = rewrite
 
 
 def cpu_kernel(record: Op, base: Any = None) -> Any:
@@ -112,13 +123,13 @@ def cpu_kernel(record: Op, base: Any = None) -> Any:
     return base
 
 
-wrappers: list[Any] = []  # f(record, kernel) -> kernel; see `instrument`
+wrappers: Several[Any] = (
+    Several()
+)  # f(record, kernel) -> kernel; see `instrument`.  f.elsewhere: what stands for `kernel_for`
 
 
 def instrument() -> None:
     """Apply the present `wrappers` to every compiled op (profilers, kernel variants)."""
-    from engine.dispatch import OPS
-
     for record in OPS.values():
         for namespace in record.namespaces:
             namespace["kernel"] = cpu_kernel(record)
@@ -160,9 +171,7 @@ def _header(record: Op, inplace: bool) -> str:
 
 
 def _array_of(record: Op, tensor: str) -> str:
-    """The array of a tensor; for ops that know of layouts as it lies (Note [Channels-last tensors]), once a tensor is
-    converted.
-    """
+    """Return the text of a tensor's array, in its own layout for ops with `channels_last` once one is converted."""
     if record.channels_last and "_array" in Tensor.__dict__:
         return f"{tensor}._array if (_l := {tensor}._channels_last) is None else _l"
     return f"{tensor}._array"
@@ -195,7 +204,7 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"if {record.itself} and _a_input.shape == {record.itself}: return input")
     if inplace:
         w(f"_w = {_array_of(record, 'input')}")
-        w("if _r_input or 0 in _w.strides: check_writable(input)")
+        w(f"if _r_input or 0 in _w.strides: check_writable(input{f', {record.expanded!r}' * bool(record.expanded)})")
         for p in record.tensors[1:]:
             w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, _a_{p})")
     _choose_module(w, record, plan)
@@ -325,7 +334,8 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
     _record(w, record, plan, inplace=False)
     if record.view:
         w(f"_t._view = View(None, _v[0], {_step(record)}, _mode.enabled)")
-        w("_t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT else False)")
+        w("if _r_input is True: _t._requires_grad = unrecorded(input)")
+        w("else: _t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT and input._view is None else False)")
     else:
         w("_t._requires_grad = False")
         w("_t._edge = None")
@@ -334,15 +344,12 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
 
 
 def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
-    """Which kernel the call takes: the op's own, that for large (and converted) arrays, or that of another backend."""
+    """Return the text that picks a kernel of a call: the op's own, that for large (and converted) arrays, or that of
+    another backend."""
     size = f"{first}.size"
     if record.large_by:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
-    large = routes.least(record.name, record.large)
-    if generated(record):
-        few = fewest(record)
-        if record.blocks == "elements" or few == 1:  # of others the arrangement of operands costs more
-            large = min(large, few)
+    large = asked_from(record)
     small = f"{size} < {large}"
     converted = record.channels_last and "_array" in Tensor.__dict__
     if plan.mixed:  # the first operand may be a number; then the second is the array
@@ -369,7 +376,9 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
 
 
 def _pointwise(record: Op) -> bool:
-    """Whether each element of the result depends on that of the one operand, so that the result has its layout."""
+    """Return whether each element of the result depends on that of the one operand, so that the result has its
+    layout.
+    """
     return record.blocks == "elements"
 
 
@@ -505,8 +514,14 @@ def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> 
     else:
         w(f"_n.saved = ({', '.join(saved)},) if {' or '.join(conditions)} else ()", deep)
     args = [f"None if isinstance({p}, Tensor) else {p}" for p in plan.saved if plan.mixed]
-    args += [f"[_x.shape for _x in _a_{p}]" if p in record.lists else f"_a_{p}.shape if {p} is not None else None"
-             if p in record.optional else f"_a_{p}.shape" for p in plan.shapes]  # fmt: skip
+    args += [
+        f"[_x.shape for _x in _a_{p}]"
+        if p in record.lists
+        else f"_a_{p}.shape if {p} is not None else None"
+        if p in record.optional
+        else f"_a_{p}.shape"
+        for p in plan.shapes
+    ]
     args += [
         f"[_x.dtype for _x in {p}]" if p in record.lists else f"({_array_of(record, p)}).dtype" for p in plan.dtypes
     ]
@@ -599,9 +614,10 @@ def _several(w: Text, record: Op, plan: FormulaReads) -> None:
         if record.view:
             w("return tuple(_ts)", 2)
     if record.view:
+        w("_m = unrecorded(input) if _r_input is True else _r_input or (None if input._view is None else False)")
         w("for _i, _t in enumerate(_ts):")
-        w(f"_t._view = View(None, _t._vc[0], {_many_step(record)}, _mode.enabled, False)", 1)
-        w("_t._requires_grad = _r_input or (MAYBE if _t._array.dtype in INEXACT else False)", 1)
+        w(f"_t._view = View(None, _t._vc[0], {_many_step(record)}, _mode.enabled, _mode.enabled)", 1)
+        w("_t._requires_grad = _m if _m is not None else (MAYBE if _t._array.dtype in INEXACT else False)", 1)
     w("return tuple(_ts)" if record.many else "return _Result(*_ts)")
 
 
@@ -635,9 +651,12 @@ def node_class(record: Op) -> type[Node]:
         label = f"{record.node_name}.{p}"
         if not record.joint:
             formula = FunctionType(
-                formula.__code__.replace(co_name=label, co_qualname=label), formula.__globals__, label,
-                formula.__defaults__, formula.__closure__,
-            )  # fmt: skip
+                formula.__code__.replace(co_name=label, co_qualname=label),
+                formula.__globals__,
+                label,
+                formula.__defaults__,
+                formula.__closure__,
+            )
         namespace[f"_f_{p}"] = formula
     exec(code, namespace)
     if record.array_formulas is not None:
@@ -651,8 +670,14 @@ def node_class(record: Op) -> type[Node]:
         "__module__": "engine",
         "op": record,
     }
+    kept = [n for n in FormulaReads(record).results if n.startswith("kept_")]
+    if kept:
+        attributes["kept_results"] = frozenset(int(n.removeprefix("kept_result") or 0) for n in kept)
     if record.outputs:
-        attributes["n_outputs"] = len(record.outputs)
+        # those behind the last one that has a gradient get none: hooks are not handed them
+        attributes["n_outputs"] = 1 + max(
+            (i for i, n in enumerate(record.outputs) if n not in record.nondifferentiable), default=0
+        )
     if record.array_formulas is not None:
         attributes["arrays"] = namespace["arrays"]
     if record.shows is not None:

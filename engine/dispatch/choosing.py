@@ -1,24 +1,36 @@
-"""Which kernel computes on large CPU arrays: oneDNN's, generated code, or the op's own in blocks."""
+"""The choice of a kernel for large CPU arrays: oneDNN's, generated code, or the op's own in blocks."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.backends import routes
-from engine.dispatch import GENERATED, PICTURES, Op, providers
+from engine.dispatch.record import Op
+from engine.dispatch.table import providers
 
 measured = routes.chosen
+# Elements from which a generated kernel is asked for, by the passes that numpy takes instead (option `generated`).
+ASKED_FROM = {"many": 512, "some": 1 << 11, "one": 1 << 15}
+
+
+class Choice(NamedTuple):
+    """A route in one call: whether it was taken, and why or why not."""
+
+    route: str
+    taken: bool
+    why: str
 
 
 def large_kernel(record: Op) -> Any:
     """The kernel for large and for converted arrays: oneDNN's variant, and for what that leaves the op's own, in
     blocks.
 
-    `into`: the target of an in-place op; a kernel that has written there returns it.
+    `into`: the target of an in-place op; a kernel that has written there returns it.  `explained(args, kwargs)` of what
+    is returned yields the `Choice`s of such a call in the order of its routes; it asks them as a call does.
     """
     blocks: Any = None
     least, plain = record.large if generated(record) else 0, np.ndarray
@@ -34,7 +46,7 @@ def large_kernel(record: Op) -> Any:
         if route is None and least and args[0].__class__ is plain and args[0].size < least:
             return record.kernel(xp, *args, **kwargs)  # only generated code is asked for so few
         if route != "blocks":
-            variant = record.kernels.get("onednn") if onednn_kernels() else _pictures(record, args[0])
+            variant = record.kernels.get("onednn") if onednn_kernels() else _images(record, args[0])
             if variant is not None:
                 if into is not None and "into" in variant.__code__.co_varnames:
                     found = variant(xp, *args, into=into, **kwargs)
@@ -45,9 +57,10 @@ def large_kernel(record: Op) -> Any:
         if record.large_by and args[0].size < Op.large:  # few elements of much work
             return record.kernel(xp, *args, **kwargs)
         if blocks is None:
-            blocks = providers["blocks"](record)
+            blocks = providers.blocks(record)
         return blocks(xp, *args, into=into, **kwargs)
 
+    present.explained = lambda args, kwargs: _explained(record, args, kwargs)  # type: ignore[attr-defined]
     if not generated(record) or record.lists:
         return present
     made: Any = None
@@ -57,44 +70,118 @@ def large_kernel(record: Op) -> Any:
         nonlocal made, over
         if made is None and not worth_loading(_size(args)):
             return present(xp, *args, into=into, **kwargs)
-        if into is not None and into is args[0] and _apart(into, args[1:]):
+        if into is not None and into is args[0] and _disjoint(into, args[1:]):
             if over is None:
-                over = providers["generated"](record, present, 0)
+                over = providers.generated(record, present, 0)
             found = over(xp, *args, **kwargs)
         else:
             if made is None:
-                made = providers["generated"](record, present)
+                made = providers.generated(record, present)
             found = made(xp, *args, **kwargs)
         return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
 
+    def explained(args: Any, kwargs: Any) -> Iterator[Choice]:
+        ready = made or over
+        if ready is None:
+            yield Choice("generated", False, _NOT_LOADED)
+        else:
+            why = ready.why_not(args, kwargs)
+            yield Choice("generated", not why, why or "right, and not slower than the routes below")
+            if not why:
+                return
+        yield from present.explained(args, kwargs)  # type: ignore[attr-defined]
+
+    kernel.explained = explained  # type: ignore[attr-defined]
     return kernel
 
 
-def _pictures(record: Op, first: Any) -> Any:
+def of_few(record: Op, args: Any) -> Iterator[Choice]:
+    """Yield the one route of a call with few elements."""
+    if record.view:
+        yield Choice("numpy", True, "a view")
+    elif record.large_by:
+        yield Choice("numpy", True, f"little work; other kernels from {asked_from(record)} in all operands multiplied")
+    else:
+        yield Choice("numpy", True, f"{_elements(args)}; other kernels from {asked_from(record)}")
+
+
+def without_launch(function: Any) -> Choice:
+    """Return why a direct launch has left a call: `function` is what was asked."""
+    counts = getattr(function, "__name__", "") == "counting"
+    return Choice("direct", False, _NOT_LOADED if counts else "no launch for such operands; tried when calls repeat")
+
+
+def _elements(args: Any) -> str:
+    count = max([a.size for a in args if isinstance(a, np.ndarray)], default=0)
+    return f"{count} element" + "s" * (count != 1)
+
+
+def _explained(record: Op, args: Any, kwargs: Any) -> Iterator[Choice]:
+    """Yield the choices of the routes without generated code: as `present` of `large_kernel`."""
+    row, first = measured.get(record.name), args[0]
+    plain = first.__class__ is np.ndarray
+    route = routes.route(row, first.size) if row is not None and plain else None
+    if route == "numpy":
+        yield Choice("numpy", True, f"calibrated: the fastest for {_elements(args)}")
+        return
+    if route is None and generated(record) and plain and first.size < record.large:
+        yield Choice("numpy", True, f"{_elements(args)}; other kernels than generated code from {record.large}")
+        return
+    if route != "blocks":
+        name = "onednn" if onednn_kernels() else "images"
+        variant = record.kernels.get("onednn") if onednn_kernels() else _images(record, first)
+        if variant is None and not onednn_kernels():
+            yield Choice("onednn", False, _without_library())
+        elif variant is not None:
+            if variant(np, *args, **kwargs) is not NotImplemented:
+                yield Choice(name, True, "serves such operands" + " (calibrated)" * (route == "onednn"))
+                return
+            yield Choice(name, False, f"does not serve such operands ({_kinds(args)})")
+    if record.large_by and first.size < Op.large:
+        yield Choice("numpy", True, "few elements of much work")
+    elif record.blocks or "blocks" in record.kernels:
+        yield Choice("blocks", True, "the op's own code on all threads" + " (calibrated)" * (route == "blocks"))
+    else:
+        yield Choice("numpy", True, "the op's own code; it has no other that serves")
+
+
+def _without_library() -> str:
+    from engine.backends import onednn
+
+    return onednn.describe()
+
+
+def _kinds(args: Any) -> str:
+    kinds = dict.fromkeys(str(a.dtype) for a in args if isinstance(a, np.ndarray))
+    return ", ".join(kinds) or "no arrays"
+
+
+def _images(record: Op, first: Any) -> Any:
     """The kernel of channels-last pictures where no library serves; None for ops without one, and until generated code
     is worth loading."""
-    if record.name not in PICTURES or not worth_loading(first.size) or not _pictured():
+    if not record.image_kernel or not worth_loading(first.size) or not _pictured():
         return None
-    return record.kernels.get("pictures")
+    return record.kernels.get("images")
 
 
 @functools.cache
 def _pictured() -> bool:
-    """Whether there are such kernels; the first call imports them."""
+    """Return whether there are such kernels; the first call imports them."""
     from engine.kernels import processor
 
-    return processor.available() and bool(providers["pictures"]())
+    return processor.available() and bool(providers.images())
 
 
+_NOT_LOADED = "not loaded before a program has computed some millions of elements"
 _LOADED_FOR = 3 << 22  # elements; a first pass of ResNet-18 over one picture is 8 million
 _left = [_LOADED_FOR]  # elements until generated code is loaded
-_ASKED = 64  # small calls that are counted at once, as _SMALL elements
+_COUNTED = 64  # small calls that are counted at once, as _SMALL elements
 _SMALL = 1 << 14
 
 
 def worth_loading(size: int, least: int = 1 << 16) -> bool:
-    """Whether so much was computed, `size` elements included (or `least`), that the modules of generated code are worth
-    loading: a program that runs a small model once does without them."""
+    """Return whether so much was computed, `size` elements included (or `least`), that the modules of generated code
+    are worth loading: a program that runs a small model once does without them."""
     if _left[0] > 0:
         from engine.kernels import processor
 
@@ -103,8 +190,8 @@ def worth_loading(size: int, least: int = 1 << 16) -> bool:
 
 
 def direct_calls(record: Op) -> Callable[..., Any] | None:
-    """What small calls of an op ask first: Note [Direct calls] in engine/kernels/direct.py.  Until generated code is
-    worth loading, a function that counts; None for ops without generated code.
+    """Return the function that small calls of an op try first: Note [Direct calls] in engine/kernels/direct.py.  Until
+    generated code is worth loading, it counts calls; None for ops without generated code.
 
     Its arguments are the op's, keyword-only ones last, of a list its elements; it returns NotImplemented for what is
     left to other kernels.
@@ -117,8 +204,8 @@ def direct_calls(record: Op) -> Callable[..., Any] | None:
 
 def _counting(record: Op) -> Callable[..., Any]:
     calls = 0
-    often = 1 if fewest(record) == 1 else _ASKED
-    small = min(record.large, GENERATED[record.name]) if record.blocks == "elements" else record.large
+    often = 1 if fewest(record) == 1 else _COUNTED
+    small = min(record.large, ASKED_FROM[record.generated]) if record.blocks == "elements" else record.large
 
     def counting(*args: Any) -> Any:
         nonlocal calls
@@ -130,7 +217,7 @@ def _counting(record: Op) -> Callable[..., Any]:
                 few = record.lists or _size(given) < small
                 return (record.kernel if few else large)(xp, *given, **named)
 
-            record.quick = providers["direct"](record, present)
+            record.quick = providers.direct(record, present)
             for space in record.namespaces:
                 if space["direct"] is not None:
                     space["direct"] = record.quick
@@ -139,8 +226,8 @@ def _counting(record: Op) -> Callable[..., Any]:
     return counting
 
 
-def asked(function: Any, *args: Any) -> Any:
-    """What a small call of an op gives by generated code, from arrays; NotImplemented where there is none for it."""
+def run_direct(function: Any, *args: Any) -> Any:
+    """Run a small call of an op by generated code, on arrays; NotImplemented where there is none for it."""
     found = function.op.quick
     if found is ...:
         found = direct_calls(function.op)
@@ -151,7 +238,7 @@ def quickly(backward: Any, own: Callable[[Any, Any], Any], *more: Any) -> Callab
     """`own(grad, result)`, a gradient over arrays, behind what the op `backward` has for small calls."""
 
     def gradient(grad: Any, result: Any) -> Any:
-        found = asked(backward, grad, result, *more)
+        found = run_direct(backward, grad, result, *more)
         return own(grad, result) if found is NotImplemented else found
 
     return gradient
@@ -163,21 +250,31 @@ def _size(args: Any) -> int:
     return found
 
 
-def _apart(target: Any, others: Any) -> bool:
-    """Whether what is written can be read meanwhile: no other operand has a part of its memory."""
+def _disjoint(target: Any, others: Any) -> bool:
+    """Return whether what is written can be read meanwhile: no other operand has a part of its memory."""
     return not any(isinstance(a, np.ndarray) and a is not target and np.may_share_memory(target, a) for a in others)
+
+
+def asked_from(record: Op) -> int:
+    """Elements from which another kernel than the plain one is asked for: as the op says, or as measured here."""
+    large = routes.least(record.name, record.large)
+    if generated(record):
+        few = fewest(record)
+        if record.blocks == "elements" or few == 1:  # of others the arrangement of operands costs more
+            large = min(large, few)
+    return large
 
 
 def fewest(record: Op) -> int:
     """Elements from which generated code of an op is asked for."""
     from engine.kernels import processor
 
-    return 1 if processor.always() else GENERATED[record.name]
+    return 1 if processor.always() else ASKED_FROM[record.generated]
 
 
 def generated(record: Op) -> bool:
-    """Whether the op has kernels that are generated here: the extra `jit` is installed and not turned off."""
-    if record.name not in GENERATED:
+    """Return whether the op has kernels that are generated here: the extra `jit` is installed and not disabled."""
+    if not record.generated:
         return False
     from engine.kernels import processor
 
@@ -186,9 +283,9 @@ def generated(record: Op) -> bool:
 
 @functools.cache
 def onednn_kernels() -> bool:
-    """Whether oneDNN is in use; the first call looks for it and loads the kernels that call it."""
+    """Return whether oneDNN is in use; the first call looks for it and loads the kernels that call it."""
     from engine.backends import onednn
 
     if onednn.is_available():
-        providers["onednn"]()
+        providers.onednn()
     return onednn.is_available()

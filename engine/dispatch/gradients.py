@@ -13,7 +13,7 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-from engine.dispatch import Op
+from engine.dispatch.record import Op
 
 
 class Text:
@@ -45,7 +45,7 @@ def formula_params(formula: Any) -> tuple[str, ...]:
 
 
 class FormulaReads:
-    """What the formulas of an op read: from saved tensors, from results, from arguments."""
+    """The names that the formulas of an op read: saved tensors, results, arguments."""
 
     def __init__(self, record: Op) -> None:
         readers: dict[str, set[str]] = {}

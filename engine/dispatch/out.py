@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
 from engine.autograd.graph import registered
 from engine.autograd.inplace import check_writable
+from engine.core import dtypes
+from engine.core.grad_mode import mode
 from engine.dispatch.arguments import argument_error
-from engine.grad_mode import mode
 from engine.tensor import Tensor
 
-__all__ = ["check_dtype", "keeps_graph", "store", "write_out"]
+__all__ = ["check_dtype", "store", "store_detached", "store_result", "write_out"]
 
 # functions whose `out=` must have the dtype of the result, with torch's sentence of a refusal; {want} and {have} are
 # the names of C++ types, {Want} and {Have} those of dtypes
@@ -30,6 +30,9 @@ _SENTENCES = {
     """,
     "Found dtype {Have} but expected {Want}": "abs bitwise_not ceil conj_physical floor neg round sgn sign trunc",
     "expected scalar_type {Want} but found {Have}": "cummax cummin diff",
+    "Expected object of scalar type {Want} but got scalar type {Have} for argument 'out'": "complex polar",
+    "Expected result to be of dtype uint64, but got {Have}": "hash_tensor",
+    "expected scalar type {Want} but found {Have}": "_native_batch_norm_legit native_batch_norm",
     "result dtype {Have} does not match input dtype {Want}": "dot vdot",
     "addmv input tensors must have the same dtype, but got {Want}, {Want}, and {Have}": "mv",
     "Expected the dtype for input and out to match, but got {Want} for input's dtype and {Have} for out's dtype.": """
@@ -56,7 +59,7 @@ _SENTENCES = {
     ),
     "Expected self.dtype() == output.dtype() to be true, but got false.  (Could this error message be improved?  If "
     "so, please report an enhancement request to PyTorch.)": "narrow_copy",
-    "torch.cat(): input types can't be cast to the desired output type {Have}": "cat stack_tensors",
+    "torch.cat(): input types can't be cast to the desired output type {Have}": "_chunk_cat cat stack_tensors",
     "{name}(): expected out tensor to have dtype {want} but got {have}": "multi_dot",
 }
 _EXACT = {name: sentence for sentence, names in _SENTENCES.items() for name in names.split()}
@@ -68,28 +71,30 @@ def check_dtype(record: Any, want: dtypes.dtype, have: dtypes.dtype) -> None:
     if want is have:
         return
     name = getattr(record, "name", record.called)
+    if record.out_label and want.category == dtypes.FLOATING and have.category < dtypes.FLOATING:
+        raise NotImplementedError(f"\"{record.out_label}\" not implemented for '{dtypes.scalar_name(have)}'")
     sentence = _EXACT.get(name) or _EXACT.get(record.called)
     if sentence is None and name.endswith("_copy"):
         sentence = _COPIES
-    joins = name in ("cat", "stack_tensors")
+    joins = name in ("_chunk_cat", "cat", "stack_tensors")
     if name == "bernoulli" or (joins and dtypes.can_cast(want, have)):
         return
     if sentence is not None:
         error = TypeError if joins else RuntimeError
         raise error(
             sentence.format(
-                name=record.called, want=dtypes.cpp_name(want), have=dtypes.cpp_name(have),
-                Want=dtypes.scalar_name(want), Have=dtypes.scalar_name(have),
+                name=record.called,
+                want=dtypes.cpp_name(want),
+                have=dtypes.cpp_name(have),
+                Want=dtypes.scalar_name(want),
+                Have=dtypes.scalar_name(have),
             )
-        )  # fmt: skip
+        )
     if not dtypes.can_cast(want, have):
         raise RuntimeError(
             f"result type {dtypes.scalar_name(want)} can't be cast to the desired output type "
             f"{dtypes.scalar_name(have)}"
         )
-
-
-_APART = frozenset("cat gather index_select kthvalue masked_select take".split())  # of which `out=` shares no memory
 
 
 def check_apart(target: Any, other: Any) -> None:
@@ -99,22 +104,6 @@ def check_apart(target: Any, other: Any) -> None:
             "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
             "memory location. Please clone() the tensor before performing the operation."
         )
-
-
-# what torch computes apart and copies into `out`, so that its graph is that of the result
-_KEEP_GRAPH = frozenset(
-    """
-    conj_physical diag_embed inner linalg_cond linalg_eigvals linalg_matrix_norm linalg_norm linalg_tensorinv
-    log_softmax matrix_diagonal nanquantile norm quantile slice_scatter softmax special_ndtr tensordot
-    """.split()
-)
-_FORGETS = ("split_copy", "split_with_sizes_copy", "unbind_copy")  # that of operands is not looked at
-_NO_COPIES = ("index_copy", "narrow_copy", *_FORGETS)
-
-
-def keeps_graph(name: str) -> bool:
-    """Whether `out=` of this function takes operands that require grad, and becomes a part of their graph."""
-    return name in _KEEP_GRAPH or (name.endswith("_copy") and name not in _NO_COPIES)
 
 
 def _detached(args: Any) -> list[Any]:
@@ -153,16 +142,17 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
         if isinstance(a, tuple | list):
             tensors += [t for t in a if isinstance(t, Tensor)]
     if mode.enabled and any(t.requires_grad for t in tensors + outs):
-        if keeps_graph(record.called):
+        if "graph" in record.out_as:
             return _copied(record, function, out, outs, args, kwargs)
-        if record.called in _FORGETS:
+        if "detached" in record.out_as:
             return write_out(record, function, tuple(t.detach() for t in outs), *_detached(args), **kwargs)
         raise RuntimeError(
             f"{record.called}(): functions with out=... arguments don't support automatic differentiation, but one of "
             "the arguments requires grad."
         )
-    if record.called in ("cumsum", "cumprod") and kwargs.get("dtype") is None:
-        kwargs["dtype"] = outs[0].dtype  # in which torch adds and multiplies
+    fits = record.called in ("cumsum", "cumprod") or (tensors and dtypes.can_cast(tensors[0].dtype, outs[0].dtype))
+    if "dtype" in record.out_as and fits and kwargs.get("dtype") is None:
+        kwargs["dtype"] = outs[0].dtype
     enabled, mode.enabled = mode.enabled, False
     try:
         result = function(*args, **kwargs)
@@ -171,12 +161,12 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
     results = list(result) if isinstance(result, tuple) else [result]
     if len(results) != len(outs):
         raise TypeError(f"{record.called}(): out must hold {len(results)} Tensors, got {len(outs)}")
-    apart = record.called in _APART
+    disjoint, unexpanded = "disjoint" in record.out_as, "unexpanded" in record.out_as
     for target, value in zip(outs, results):
         check_dtype(record, value.dtype, target.dtype)
-        if target._array.shape == value._array.shape:
+        if target._array.shape == value._array.shape or unexpanded:
             check_writable(target)
-        if apart:
+        if disjoint:
             for t in tensors:
                 check_apart(target._array, t._array)
     for target, value in zip(outs, results):  # nothing is refused from here on
@@ -188,5 +178,17 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
 
 
 def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """`out=` of a function that is no op: its result, without history, stored into `out`."""
-    return write_out(SimpleNamespace(called=name), function, out, *args, **kwargs)
+    """`out=` of a function that is no op: its result, stored into `out` as its option `out_as` says."""
+    facts = getattr(function, "facts", {})
+    record = SimpleNamespace(called=name, out_as=facts.get("out_as", ""), out_label=facts.get("out_label", ""))
+    return write_out(record, function, out, *args, **kwargs)
+
+
+def store_result(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`out=` of a case in which torch copies a result that has its own history: `out` becomes a part of the graph."""
+    return write_out(SimpleNamespace(called=name, out_as="graph", out_label=""), function, out, *args, **kwargs)
+
+
+def store_detached(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """`out=` of a case in which torch does not look at the history of operands."""
+    return write_out(SimpleNamespace(called=name, out_as="detached", out_label=""), function, out, *args, **kwargs)

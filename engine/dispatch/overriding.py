@@ -16,39 +16,61 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType, FunctionType
 from typing import Any
 
 from engine.autograd.graph import registered
-from engine.dispatch.listeners import copied
+from engine.core.slots import Keyed, Several, Slot, Slots
+from engine.dispatch.gate import Listener
+from engine.dispatch.table import OPS
 from engine.tensor import Tensor
 
 __all__ = [
-    "Without", "always", "asked", "asks", "called_again", "disabled", "handled", "hidden", "kind_of", "kinds",
-    "overriding", "own_code", "plain", "second_look", "state", "unwrapped",
-]  # fmt: skip
+    "Without",
+    "always",
+    "asks",
+    "called_again",
+    "disabled",
+    "handled",
+    "handlers_of",
+    "hidden",
+    "kind_of",
+    "kinds",
+    "listeners",
+    "overriding",
+    "plain",
+    "second_look",
+    "state",
+    "unwrapped",
+]
 
 
 class _State(threading.local):
     def __init__(self) -> None:
         self.modes: list[Any] = []  # those that are active, the innermost last
-        self.without = False  # whether classes are not asked
+        self.without = False  # whether classes handle no calls
 
 
 state = _State()
 listening = [False]  # whether the functions carry listeners
-start: list[Any] = []  # what puts them there, handed in by engine/__init__
+listeners: Several[Listener] = Several()  # theirs, once they are there
 
 
-own_code: dict[FunctionType, tuple[CodeType, CodeType]] = {}  # of a function with a listener: its own, the listener's
+class Handling(Slots):
+    """The functions of `engine/torch_names` that classes and modes with handlers need."""
+
+    start: Slot[Callable[..., None]]  # start(names): put the listeners into the functions of these names, or into all
 
 
-def plain(function: Any, code: CodeType | None = None) -> Any:
-    """A function, whose code is `code`, as it is without a listener: for `inspect.signature`."""
-    known = own_code.get(function) if isinstance(function, FunctionType) else None
-    if known is None or known[1] is not (function.__code__ if code is None else code):
-        return function
-    return copied(function, known[0])
+handling = Handling()
+
+
+def plain(function: Any) -> Any:
+    """Return a function that goes on with a call without a handler: what is below the listeners of this note."""
+    for listener in listeners:
+        below = listener.below(function)
+        if below is not function:
+            return below
+    return function
 
 
 def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,7 +79,7 @@ def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
 
 
 class Without:
-    """A context in which classes are not asked; `modes=True`: nor modes."""
+    """A context in which classes handle no calls; `modes=True`: nor modes."""
 
     def __init__(self, modes: bool = False) -> None:
         self._modes = modes
@@ -77,8 +99,8 @@ PLAIN, HANDLES, HOLDS = 0, 1, 2  # arguments: nothing to ask; one that handles c
 kinds: dict[type, int] = {Tensor: PLAIN}
 # Classes that handle calls inside of backward passes and of others' handlers, too: layouts of the engine's.  With the
 # names of the functions that they handle; None once those have their listeners.
-always: dict[type, Callable[[], set[str]] | None] = {}
-hidden: list[type] = []  # classes whose `__torch_function__` is called by other ways
+always: Keyed[type, Callable[[], set[str]] | None] = Keyed()
+hidden: Several[type] = Several()  # classes whose `__torch_function__` is called by other routes
 
 
 def kind_of(cls: type) -> int:
@@ -108,8 +130,8 @@ def overriding(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def asked(values: Iterable[Any]) -> list[Any]:
-    """The arguments that handle this call: where classes are not asked only those that are a layout of the engine's."""
+def handlers_of(values: Iterable[Any]) -> list[Any]:
+    """Return the arguments that handle this call: where classes are disabled only those of a layout of the engine's."""
     found = overriding(values)
     return [v for v in found if type(v) in always] if state.without and found else found
 
@@ -126,7 +148,8 @@ def _insert(found: list[Any], value: Any) -> None:
 
 
 def handled(func: Any, found: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the innermost mode, or the first argument whose handler does not decline, makes of a call.
+    """Return the result that the innermost mode, or the first argument whose handler does not decline, gives for a
+    call.
 
     NotImplemented where all decline.
     """
@@ -178,8 +201,6 @@ def _as_subclass(self: Tensor, cls: type) -> Any:
     """This tensor as an instance of `cls`, a view that shares memory and history."""
     if not isinstance(cls, type) or not issubclass(cls, Tensor):
         raise TypeError("as_subclass(): argument 'cls' must be a class that derives from Tensor")
-    from engine.dispatch import OPS
-
     with Without(modes=True):
         result = OPS["alias"].function(self)
     if cls is not Tensor:
@@ -198,17 +219,17 @@ def made(cls: type) -> None:
     if listening[0] or kind_of(cls) != HANDLES:
         return
     if cls not in always:
-        start[0]()
+        handling.start()
     elif (names := always[cls]) is not None:
         always[cls] = None
-        start[0](names())
+        handling.start(names())
 
 
 registered.subclass_made = made
 
 
 def asks(values: Iterable[Any]) -> bool:
-    """Whether one of the values is the first of its kind that handles calls."""
+    """Return whether one of the values is the first of its kind that handles calls."""
     return not listening[0] and bool(overriding(values))
 
 
@@ -226,7 +247,7 @@ def called_again(
     function: Any, values: Sequence[Any], positional: int, names: Sequence[str], defaults: dict[str, Any]
 ) -> Any:
     """The call once more, with listeners: what was left to its default is not given."""
-    start[0]()
+    handling.start()
     left = [n in defaults and v is defaults[n] for n, v in zip(names, values)]
     while positional and left[positional - 1]:
         positional -= 1

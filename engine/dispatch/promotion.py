@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import backends, dtypes
+from engine import backends
+from engine.backends.cpu.relayout import in_torch_order, to_channels_last
+from engine.core import dtypes
+from engine.core.dtypes import INEXACT, NATIVE
+from engine.core.layouts import ChannelsLast
 from engine.dispatch.arguments import operand_error
 from engine.dispatch.overriding import asks
-from engine.dtypes import INEXACT, NATIVE
-from engine.layouts import ChannelsLast, in_torch_order, to_channels_last
 from engine.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
-    from engine.dispatch import Op
+    from engine.dispatch.record import Op
 
 INT64 = np.dtype("int64")
 
 
 def plain_number(array: Any, x: Any) -> bool:
-    """Whether the kernel takes `x` beside `array` as it is: numpy's weak Python numbers mean what torch's do."""
+    """Return whether the kernel takes `x` beside `array` as it is: numpy's weak Python numbers mean what torch's do."""
     kind = x.__class__
     if kind is float or kind is int:
         dtype = array.dtype
@@ -70,7 +72,7 @@ def result_dtype(operands: Sequence[Any]) -> dtypes.dtype:
 
 
 def is_number(x: Any) -> bool:
-    """Whether torch takes `x` for a Python number (numpy's scalars count)."""
+    """Return whether torch takes `x` for a Python number (numpy's scalars count)."""
     return isinstance(x, int | float | complex | np.number | np.bool_)
 
 
@@ -94,7 +96,11 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
             if unsupported is NotImplemented or asks((x,)):
                 return NotImplemented
             raise operand_error(record, name, operands, i)
+        elif unsupported is NotImplemented and i == 0 and record.commutative:  # `x + 1` and `1 + x` come here alike
+            break
         elif record.numbers is not True and record.tensors[i] not in record.numbers:
+            if unsupported is NotImplemented and record.called == "rsub":
+                return NotImplemented
             raise operand_error(record, name, operands, i)
     if not count:
         if unsupported is NotImplemented:  # an operator of the class, called by hand
@@ -143,7 +149,7 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
             if a.dtype != np_target:
                 flags[i] = a.dtype
                 result[i] = backends.cast(a, np_target)
-        elif target.category >= dtypes.FLOATING and target is not dtypes.bfloat16:
+        elif target.category >= dtypes.FLOATING and target not in dtypes.STORED_BY_ML_DTYPES:
             result[i] = a if target.category == dtypes.COMPLEX or not isinstance(a, bool) else float(a)
         elif target.category < dtypes.FLOATING:
             result[i] = np.array(a).astype(np_target)[()]

@@ -1,4 +1,5 @@
-"""What the generated functions call: the less common turns of a call, and the names every generated text sees.
+"""The functions that generated functions call: the less common turns of a call, and the names every generated text
+sees.
 
 `binder.py` writes the texts; their globals are `SHARED` and what is the op's own.
 """
@@ -7,21 +8,25 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine._checks import broadcast_shapes, size_of, wrap_dim
+from engine import backends
 from engine.autograd import anomaly_mode as anomaly
 from engine.autograd import graph
 from engine.autograd.graph import MAYBE, Node, View, registered
 from engine.autograd.inplace import check_writable, rebase
 from engine.autograd.versions import SavedResult, check_input, mark, second_time, unpack_result
 from engine.backends.cpu.exact import summed
-from engine.dispatch import Op
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes, size_of, wrap_dim
+from engine.core.dtypes import INEXACT
+from engine.core.grad_mode import inferring, mode
+from engine.core.layouts import ChannelsLast, is_channels_last
+from engine.core.storage_tensors import follow
+from engine.core.tensor_messages import warn_once
 from engine.dispatch.arguments import (
     MISSING,
     all_ints,
@@ -40,10 +45,7 @@ from engine.dispatch.promotion import (
     prepare,
     promote_arrays,
 )
-from engine.dtypes import INEXACT
-from engine.grad_mode import inferring, mode
-from engine.layouts import ChannelsLast, is_channels_last
-from engine.storage_tensors import follow
+from engine.dispatch.record import Op
 from engine.tensor import Tensor, hold_converted, raw_array, rewrap, wrap
 
 
@@ -75,10 +77,12 @@ def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
         tensor._array = value
         return value
     if (
-        value.__class__ is ChannelsLast is first.__class__ and value.strides == first.strides
-        and value.shape == first.shape and not value.flags.c_contiguous
-    ):  # fmt: skip
-        hold_converted(tensor, value)  # lies as its operand does
+        value.__class__ is ChannelsLast is first.__class__
+        and value.strides == first.strides
+        and value.shape == first.shape
+        and not value.flags.c_contiguous
+    ):
+        hold_converted(tensor, value)  # laid out as its operand is
         return value
     value = as_result(xp, value, type(first) is ChannelsLast)
     if type(value) is ChannelsLast:
@@ -96,9 +100,7 @@ def make_room(error: Exception) -> None:
         raise error
 
 
-SMALL = (
-    1 << 12
-)  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in gradient_text.py
+SMALL = 1 << 12  # elements up to which gradients are computed over arrays: Note [Gradients over arrays] in gradients.py
 
 
 _FEW = 1 << 10  # elements that are added as they are
@@ -148,7 +150,7 @@ def check_overlap(target: Any, other: Any) -> None:
 
 
 def _dense(array: Any) -> bool:
-    """Whether the cells of an array lie side by side, in whatever order of dims."""
+    """Return whether the cells of an array lie side by side, in whatever order of dims."""
     expected = array.itemsize
     for stride, size in sorted(zip(array.strides, array.shape)):
         if size != 1:
@@ -237,9 +239,18 @@ def _raised_by_numpy(error: Exception) -> bool:
 
 # how the sentences of numpy's compiled parts begin
 NUMPYS = (
-    "Cannot cast", "all the input", "cannot reshape", "could not broadcast", "matmul: ", "maximum supported",
-    "negative dimensions", "operands could not", "setting an array", "shapes (", "zero-size array",
-)  # fmt: skip
+    "Cannot cast",
+    "all the input",
+    "cannot reshape",
+    "could not broadcast",
+    "matmul: ",
+    "maximum supported",
+    "negative dimensions",
+    "operands could not",
+    "setting an array",
+    "shapes (",
+    "zero-size array",
+)
 
 
 def to_float(array: Any) -> Any:
@@ -339,7 +350,7 @@ def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
 
 
 def any_requires_grad(tensors: list[Tensor]) -> bool:
-    """Whether one of them requires grad."""
+    """Return whether one of them requires grad."""
     for t in tensors:  # noqa: SIM110  (twice as fast as any())
         if t._requires_grad and graph.requires_grad_of(t):
             return True
@@ -389,6 +400,15 @@ def write(name: str, target: Any, result: Any) -> None:
         target[...] = result
 
 
+def warn_of_overload(name: str, old: str, *new: str) -> None:
+    """Warn of a call by a signature that torch gave up; of the first in the process, as torch does."""
+    warn_once(
+        "overload",
+        f"This overload of {name} is deprecated:\n\t{old}\nConsider using one of the following signatures instead:\n\t"
+        + "\n\t".join(new),
+    )
+
+
 def old_order(record: Any, function: Any, name: str, given: Sequence[Any], out: Any = None) -> Any:
     """A call in torch's order of 2018, the factor before the last tensors: `add(input, alpha, other)`."""
     first, number, *rest = given
@@ -396,12 +416,7 @@ def old_order(record: Any, function: Any, name: str, given: Sequence[Any], out: 
         raise TypeError(f"{name}() takes {len(given) - 1} positional arguments but {len(given)} were given")
     key = record.keyword[0]
     tensors = ", ".join(f"Tensor {p}" for p in record.positional[1:])
-    warnings.warn(
-        f"This overload of {name} is deprecated:\n\t{name}(Number {key}, {tensors})\n"
-        "Consider using one of the following signatures instead:\n"
-        f"\t{name}({tensors}, *, Number {key} = 1)",
-        stacklevel=3,
-    )
+    warn_of_overload(name, f"{name}(Number {key}, {tensors})", f"{name}({tensors}, *, Number {key} = 1)")
     more = {} if out is None else {"out": out}
     return function(first, *rest, **{key: number}, **more)
 
@@ -423,8 +438,23 @@ SHARED: dict[str, Any] = dict(
     write_out=write_out, xp_for=xp_for,
 )  # fmt: skip
 SHARED.update(
-    ChannelsLast=ChannelsLast, _mode=mode, from_numpy=dtypes.from_numpy, F32=np.dtype("float32"),
-    F64=np.dtype("float64"), SMALL=SMALL, summed_to=summed_to, ndarray=np.ndarray, new=object.__new__,
-    next_seq=graph.next_seq, edge_of=graph.edge_of, requires_grad_of=graph.requires_grad_of, xp_of=backends.xp_of,
-    anomaly=anomaly.state, inferring=inferring, mark=mark, record_traceback=anomaly.record, follow=follow,
-)  # fmt: skip
+    ChannelsLast=ChannelsLast,
+    _mode=mode,
+    from_numpy=dtypes.from_numpy,
+    F32=np.dtype("float32"),
+    F64=np.dtype("float64"),
+    SMALL=SMALL,
+    summed_to=summed_to,
+    ndarray=np.ndarray,
+    new=object.__new__,
+    next_seq=graph.next_seq,
+    edge_of=graph.edge_of,
+    requires_grad_of=graph.requires_grad_of,
+    xp_of=backends.xp_of,
+    anomaly=anomaly.state,
+    inferring=inferring,
+    mark=mark,
+    record_traceback=anomaly.record,
+    follow=follow,
+    unrecorded=graph.unrecorded,
+)

@@ -1,0 +1,108 @@
+"""The table of ops: what there is by name, and the families that are imported at the first name that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from engine.core.slots import Slot, Slots
+from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.dispatch.record import Op
+
+__all__ = [
+    "COMPOSITES",
+    "FUNCTIONS",
+    "OPS",
+    "PUBLIC",
+    "Providers",
+    "all_imported",
+    "import_lazy",
+    "providers",
+    "with_fact",
+]
+
+_incomplete = [True]
+
+
+def _nothing(chosen: Callable[[Op], bool]) -> None:
+    """No op is compiled yet: there is no text to write again."""
+
+
+class Providers(Slots):
+    """What the table of ops needs of the ops, of sparse tensors and of the compiler."""
+
+    lazy: Slot[Callable[[], None]]  # imports the families that are not imported yet
+    blocks: Slot[Callable[..., Any]]  # blocks(record): the kernel that cuts large arrays into blocks
+    onednn: Slot[Callable[[], None]]  # imports the kernels that call oneDNN
+    cuda: Slot[Callable[[], bool]]  # whether kernels can be compiled for the GPU
+    elements: Slot[Callable[..., Any]]  # elements(record): the kernel of an op of single numbers on a GPU
+    proved: Slot[Callable[..., Any]]  # proved(kernel, own): the kernel that is compared with `own` at its first use
+    generated: Slot[Callable[..., Any]]  # generated(record, present, into): the generated kernel of an op
+    direct: Slot[Callable[..., Any]]  # direct(record, present): what launches generated code for few elements
+    images: Slot[Callable[[], bool]]  # whether the kernels for channels-last images are there
+    dot: Slot[Callable[..., Any] | None] = None  # the product of matrices where BLAS's threads would be in the way
+    sparse_rows: Slot[Callable[..., Any]]  # sparse_rows(at, rows, shape): a sparse gradient
+    sparse_sized: Slot[Callable[..., Any]]  # a sparse tensor of zeros
+    rewrite: Slot[Callable[[Callable[[Op], bool]], None]] = _nothing  # write the texts of these ops again
+    compile: Slot[Callable[..., Any]]  # compile(module, ...): what `Module.compile` calls
+
+
+providers = Providers()
+
+
+class _Table(dict[str, Any]):
+    """A dict that imports the lazy families when a key is missing."""
+
+    def __missing__(self, name: str) -> Any:
+        if import_lazy():
+            return self[name]
+        raise KeyError(name)
+
+
+OPS: dict[str, Op] = _Table()  # every op by name
+PUBLIC: dict[str, Any] = _Table()  # what `engine.NAME` serves
+COMPOSITES: dict[str, Any] = {}  # the functions that are written with ops, by name
+FUNCTIONS: dict[FunctionType, None] = {}  # every public function, in-place twin and operator: what listeners hear
+
+
+def import_lazy() -> bool:
+    """Import the lazy families; False if there is nothing (more) to import."""
+    if not _incomplete:
+        return False
+    providers.lazy()  # another thread waits here until all of it is there
+    return not _incomplete  # else this thread is importing them now
+
+
+def all_imported() -> None:
+    """The last line of the lazy families."""
+    _incomplete.clear()
+    for owner in (Tensor, type(Tensor)):
+        delattr(owner, "__getattr__")
+
+
+def _lazy_attribute(owner: Any, name: str) -> Any:
+    if name[:2] != "__" and import_lazy():
+        return getattr(owner, name)
+    kind = f"type object '{owner.__name__}'" if isinstance(owner, type) else f"'{type(owner).__name__}' object"
+    raise AttributeError(f"{kind} has no attribute '{name}'", name=name, obj=owner)
+
+
+Tensor.__getattr__ = type(Tensor).__getattr__ = _lazy_attribute  # type: ignore[attr-defined]
+
+_found: dict[str, tuple[int, dict[str, Any]]] = {}  # by option: how many functions there were, and what they say
+
+
+def with_fact(option: str) -> dict[str, Any]:
+    """Return the ops, composites and methods that say something by this option: the values by name."""
+    import_lazy()
+    count, found = _found.get(option, (0, {}))
+    if count == len(OPS) + len(COMPOSITES):
+        return found
+    said = {name: getattr(function, "facts", {}) for name, function in (*vars(Tensor).items(), *COMPOSITES.items())}
+    found = {name: facts[option] for name, facts in said.items() if option in facts}
+    found |= {name: getattr(record, option) for name, record in OPS.items() if option in record.__dict__}
+    _found[option] = len(OPS) + len(COMPOSITES), found
+    return found
