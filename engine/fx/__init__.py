@@ -1,7 +1,7 @@
 """Programs as data: torch.fx's Graph of Nodes, made by tracing with Proxies, run as generated Python.
 
 Note [Names in graphs] in `_names.py`, Note [Listening for proxies] in `_listening.py`, Note [Pickled graph modules] in
-`graph_module.py`, Note [Reading graphs elsewhere] in `graph.py`.
+`graph_module.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,36 @@ from engine.fx.proxy import Proxy
 from engine.fx.subgraph_rewriter import replace_pattern
 
 __all__ = [
-    "PH", "CodeGen", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "ProxyableClassMeta", "Tracer",
-    "Transformer", "has_side_effect", "map_arg", "replace_pattern", "symbolic_trace", "wrap",
-]  # fmt: skip
+    "PH",
+    "CodeGen",
+    "Graph",
+    "GraphModule",
+    "Interpreter",
+    "Node",
+    "Proxy",
+    "ProxyableClassMeta",
+    "Tracer",
+    "Transformer",
+    "has_side_effect",
+    "map_arg",
+    "replace_pattern",
+    "symbolic_trace",
+    "wrap",
+]
 
 _MODULES = (
-    "experimental", "graph", "graph_module", "immutable_collections", "interpreter", "node", "operator_schemas",
-    "passes", "proxy", "subgraph_rewriter", "traceback",
-)  # fmt: skip
+    "experimental",
+    "graph",
+    "graph_module",
+    "immutable_collections",
+    "interpreter",
+    "node",
+    "operator_schemas",
+    "passes",
+    "proxy",
+    "subgraph_rewriter",
+    "traceback",
+)
 
 
 if TYPE_CHECKING:

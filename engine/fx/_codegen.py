@@ -14,12 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine import dtypes
-from engine.device import device
+from engine.core import dtypes
+from engine.core.device import device
 from engine.fx import _pytree as fx_pytree
 from engine.fx._names import is_from_torch, qualified_name
 from engine.fx.node import Node, type_repr
+from engine.fx.tensor_metadata import TensorMetadata
+from engine.fx.wrapping import wrap
 from engine.tensor import Size, Tensor
+from engine.torch_names.facade import facade
 from engine.utils import _pytree as pytree
 
 if TYPE_CHECKING:
@@ -28,26 +31,70 @@ if TYPE_CHECKING:
 __all__ = ["CodeGen", "PythonCode"]
 
 _REFLECTABLE = {
-    "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "floordiv": "{} // {}", "truediv": "{} / {}",
-    "div": "{} / {}", "mod": "{} % {}", "pow": "{} ** {}", "lshift": "{} << {}", "rshift": "{} >> {}",
-    "and_": "{} & {}", "or_": "{} | {}", "xor": "{} ^ {}", "getitem": "{}[{}]", "matmul": "{} @ {}",
-}  # fmt: skip
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "floordiv": "{} // {}",
+    "truediv": "{} / {}",
+    "div": "{} / {}",
+    "mod": "{} % {}",
+    "pow": "{} ** {}",
+    "lshift": "{} << {}",
+    "rshift": "{} >> {}",
+    "and_": "{} & {}",
+    "or_": "{} | {}",
+    "xor": "{} ^ {}",
+    "getitem": "{}[{}]",
+    "matmul": "{} @ {}",
+}
 reflectable_magic_methods = _REFLECTABLE
 magic_methods = {
-    "eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "gt": "{} > {}", "le": "{} <= {}", "ge": "{} >= {}",
-    "pos": "+{}", "neg": "-{}", "invert": "~{}", **_REFLECTABLE,
-}  # fmt: skip
+    "eq": "{} == {}",
+    "ne": "{} != {}",
+    "lt": "{} < {}",
+    "gt": "{} > {}",
+    "le": "{} <= {}",
+    "ge": "{} >= {}",
+    "pos": "+{}",
+    "neg": "-{}",
+    "invert": "~{}",
+    **_REFLECTABLE,
+}
 inplace_methods = {
-    "iadd": "{} += {}", "iand": "{} &= {}", "ifloordiv": "{} //= {}", "ilshift": "{} <<= {}", "imod": "{} %= {}",
-    "imul": "{} *= {}", "imatmul": "{} @= {}", "ior": "{} |= {}", "ipow": "{} **= {}", "irshift": "{} >>= {}",
-    "isub": "{} -= {}", "itruediv": "{} /= {}", "ixor": "{} ^= {}", "setitem": "{}[{}] = {}",
-}  # fmt: skip
+    "iadd": "{} += {}",
+    "iand": "{} &= {}",
+    "ifloordiv": "{} //= {}",
+    "ilshift": "{} <<= {}",
+    "imod": "{} %= {}",
+    "imul": "{} *= {}",
+    "imatmul": "{} @= {}",
+    "ior": "{} |= {}",
+    "ipow": "{} **= {}",
+    "irshift": "{} >>= {}",
+    "isub": "{} -= {}",
+    "itruediv": "{} /= {}",
+    "ixor": "{} ^= {}",
+    "setitem": "{}[{}] = {}",
+}
 
 _SHORT = {
-    "bfloat16": "bf16", "float64": "f64", "float32": "f32", "float16": "f16", "complex32": "c32", "complex64": "c64",
-    "complex128": "c128", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "bool": "b8", "uint8": "u8",
-    "uint16": "u16", "uint32": "u32", "uint64": "u64",
-}  # fmt: skip
+    "bfloat16": "bf16",
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "complex32": "c32",
+    "complex64": "c64",
+    "complex128": "c128",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "bool": "b8",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+}
 
 
 class _CustomBuiltin(NamedTuple):
@@ -64,16 +111,10 @@ def _register_custom_builtin(name: str, import_str: str, obj: Any) -> None:
     _custom_builtins[name] = _CustomBuiltin(import_str, obj)
 
 
-def _engine() -> Any:
-    import engine
-
-    return engine
-
-
 _register_custom_builtin("inf", "from math import inf", math.inf)
 _register_custom_builtin("nan", "from math import nan", math.nan)
 _register_custom_builtin("NoneType", "NoneType = type(None)", type(None))
-_register_custom_builtin("torch", "import torch", _engine())
+_register_custom_builtin("torch", "import torch", facade())
 _register_custom_builtin("device", "from torch import device", device)
 _register_custom_builtin("fx_pytree", "import torch.fx._pytree as fx_pytree", fx_pytree)
 _register_custom_builtin("pytree", "import torch.utils._pytree as pytree", pytree)
@@ -81,6 +122,8 @@ _register_custom_builtin("pytree", "import torch.utils._pytree as pytree", pytre
 
 def _snake_case(s: str) -> str:
     """`AddBmm` as `add_bmm`."""
+    if s.islower():
+        return s
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", s).lower()
 
 
@@ -100,13 +143,16 @@ class _Namespace:
         """A free name like `candidate`, an identifier; the one that `obj` has if it has one."""
         if obj is not None and _hashable(obj) and obj in self._obj_to_name:
             return self._obj_to_name[obj]
-        candidate = re.sub(r"[^0-9a-zA-Z_]+", "_", candidate) or "_unnamed"
-        if candidate[0].isdigit():
-            candidate = f"_{candidate}"
-        numbered = re.fullmatch(r"(.*)_(\d+)", candidate)
-        base = numbered[1] if numbered else candidate
-        number = int(numbered[2]) if numbered else 0
-        candidate = f"{base}_{number}" if numbered else base
+        if not (candidate.isascii() and candidate.isidentifier()):
+            candidate = re.sub(r"[^0-9a-zA-Z_]+", "_", candidate) or "_unnamed"
+            if candidate[0].isdigit():
+                candidate = f"_{candidate}"
+        base, line, digits = candidate.rpartition("_")
+        if line and digits.isdigit():
+            number = int(digits)
+            candidate = f"{base}_{number}"
+        else:
+            base, number = candidate, 0
         if not number:
             number = self._base_count[base]
         while candidate in self._used_names or self._is_illegal_name(candidate, obj):
@@ -190,7 +236,7 @@ class CodeGen:
         return args
 
     def process_outputs(self, outputs: Any) -> Any:
-        """What a call returns of what the graph gives."""
+        """Return the graph's outputs in the form that a call returns."""
         return outputs
 
     def additional_globals(self) -> list[tuple[str, Any]]:
@@ -262,8 +308,6 @@ class _Writer:
             self.body.append("pass\n")
         wraps = ""
         if self.wrapped:
-            from engine.fx._symbolic_trace import wrap
-
             name = self.add_global("wrap", wrap)
             wraps = "\n".join(f'{name}("{n}")' for n in self.wrapped)
         if self.codegen._body_transformer is not None:
@@ -370,8 +414,6 @@ class _Writer:
     def type_of(self, node: Node) -> str:
         """The annotation of a value: its type or, in the long form, its dtype and shape."""
         if self.verbose:
-            from engine.fx.passes.shape_prop import TensorMetadata
-
             value = node.meta.get("val", node.meta.get("tensor_meta", node.meta.get("example_value")))
             if isinstance(value, Tensor | TensorMetadata):
                 stride = f"{list(value.stride() if isinstance(value, Tensor) else value.stride)}"

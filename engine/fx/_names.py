@@ -16,24 +16,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from engine.torch_names import torch_name
+from engine.torch_names.facade import facade
+
 __all__ = ["called_as", "function_name", "is_from_torch", "qualified_name", "resolve"]
 
-# names in torch.nn.functional that torch has compiled
-_COMPILED_NN = frozenset(
-    ["avg_pool2d", "avg_pool3d", "elu_", "gelu", "hardtanh_", "leaky_relu_", "linear", "logsigmoid", "one_hot",
-     "scaled_dot_product_attention", "softplus", "softshrink"]
-)  # fmt: skip
-# names in torch that torch has written in Python
-_PYTHON = frozenset(
-    ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_tensors", "cartesian_prod", "cdist",
-     "chain_matmul", "einsum", "lu", "meshgrid", "norm", "split", "stft", "tensordot", "unique", "unique_consecutive",
-     "unravel_index"]
-)  # fmt: skip
 INITIALIZERS = ("constant_", "kaiming_uniform_", "normal_", "uniform_")  # recorded with all arguments by keyword
 _WITH_INDICES = frozenset(
     [f"{kind}_max_pool{n}d" for kind in ("adaptive", "fractional") for n in (1, 2, 3)]
     + [f"max_pool{n}d" for n in (1, 2, 3)]
-)  # fmt: skip
+)
 _METHODS = ("torch.nn.functional.sigmoid", "torch.nn.functional.tanh")  # which are those of the tensor
 _RENAMED = {"torch._C._nn.logsigmoid": "torch._C._nn.log_sigmoid"}
 
@@ -41,10 +33,10 @@ _RENAMED = {"torch._C._nn.logsigmoid": "torch._C._nn.log_sigmoid"}
 @cache
 def _names() -> dict[int, str]:
     """The dotted name of each function by its id (they live as long as the process)."""
-    import engine
     from engine import autograd, fft, linalg, special
     from engine.dispatch import PUBLIC, import_lazy
     from engine.nn import functional, init
+    from engine.ops import functions as torch
 
     import_lazy()
     found: dict[int, str] = {}
@@ -53,19 +45,53 @@ def _names() -> dict[int, str]:
         if isinstance(value, types.FunctionType):
             found.setdefault(id(value), _RENAMED.get(name, name))
 
+    # written in Python by torch, and functions of torch.nn.functional that torch has compiled
+    python = {
+        torch.atleast_1d,
+        torch.atleast_2d,
+        torch.atleast_3d,
+        torch.block_diag,
+        torch.broadcast_tensors,
+        torch.cartesian_prod,
+        torch.cdist,
+        torch.chain_matmul,
+        torch.einsum,
+        torch.lu,
+        torch.meshgrid,
+        torch.norm,
+        torch.split,
+        torch.stft,
+        torch.tensordot,
+        torch.unique,
+        torch.unique_consecutive,
+        torch.unravel_index,
+    }
+    compiled = {
+        functional.avg_pool2d,
+        functional.avg_pool3d,
+        functional.elu_,
+        functional.gelu,
+        functional.hardtanh_,
+        functional.leaky_relu_,
+        functional.linear,
+        functional.logsigmoid,
+        functional.one_hot,
+        functional.scaled_dot_product_attention,
+        functional.softplus,
+        functional.softshrink,
+    }
     for name, value in sorted(PUBLIC.items(), key=lambda item: (getattr(item[1], "__name__", "") != item[0], item[0])):
-        add(f"torch.functional.{name}" if name in _PYTHON else f"torch.{name}", value)
-    for name in sorted(vars(functional)):
-        if name[0] != "_":
-            add(f"torch.{'_C._nn' if name in _COMPILED_NN else 'nn.functional'}.{name}", getattr(functional, name))
+        add(f"torch.functional.{name}" if value in python else f"torch.{name}", value)
+    for name, value in sorted(vars(functional).items()):
+        if name[0] != "_" and isinstance(value, types.FunctionType):
+            add(f"torch.{'_C._nn' if value in compiled else 'nn.functional'}.{name}", value)
     for kind, module in (("linalg", linalg), ("fft", fft), ("special", special)):
-        for name, value in sorted(vars(module).items()):
-            if name[0] != "_":
-                add(f"torch._C._{kind}.{kind}_{name}", value)
-    for name, value in sorted(vars(engine).items()):
+        for name in sorted(module.__all__):
+            add(f"torch._C._{kind}.{kind}_{name}", getattr(module, name))
+    for name, value in sorted(vars(facade()).items()):
         if name[0] != "_":
             add(f"torch.{name}", value)
-    add("torch._assert", engine._assert)  # type: ignore[attr-defined]
+    add("torch._assert", facade()._assert)
     add("torch.autograd.grad", autograd.grad)
     for name in INITIALIZERS:
         add(f"torch.nn.init.{name}", getattr(init, name))
@@ -73,13 +99,12 @@ def _names() -> dict[int, str]:
 
 
 def _engine_module(name: str) -> str:
-    """The name of one of the engine's modules with torch in front."""
-    name = name.replace("engine.torch_names.", "torch.", 1)
-    return "torch" + name[len("engine") :] if name == "engine" or name.startswith("engine.") else name
+    """Return torch's name of one of the engine's modules, any other name as it is."""
+    return torch_name(name) if name == "engine" or name.startswith("engine.") else name
 
 
 def is_from_torch(obj: Any) -> bool:
-    """Whether an object is one of torch's, found in generated code by its dotted name."""
+    """Return whether an object is one of torch's, found in generated code by its dotted name."""
     module = getattr(obj, "__module__", None)
     if module is None or not (module == "engine" or module.startswith("engine.")):
         return False
@@ -87,10 +112,8 @@ def is_from_torch(obj: Any) -> bool:
 
 
 def resolve(name: str) -> Any:
-    """What a dotted name beginning with `torch` stands for; None if nothing."""
-    import importlib
-
-    value: Any = importlib.import_module("engine")
+    """Return the object under a dotted name beginning with `torch`; None if there is none."""
+    value: Any = facade()
     for part in name.split(".")[1:]:
         try:
             value = getattr(value, part)
@@ -120,7 +143,7 @@ def qualified_name(func: Any) -> str:
     return f"{_engine_module(module)}.{name}"
 
 
-_TOP_LEVEL = ("engine.tensor", "engine.dtypes", "engine.device", "engine.layouts")
+_TOP_LEVEL = ("engine.tensor", "engine.core.dtypes", "engine.core.device", "engine.core.layouts")
 
 
 def function_name(func: Any) -> str:

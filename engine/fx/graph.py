@@ -1,11 +1,6 @@
 """`Graph`: the steps of a program, in order.
 
-Note [Reading graphs elsewhere]
-`engine/plan` still records its own traces: it needs what a run did (which values share memory, what was drawn),
-a Graph says what the program is.  To read one, a plan would run `passes.shape_prop.ShapeProp` on example inputs, which
-leaves shape, dtype and stride of every value in `node.meta["tensor_meta"]`, take the nodes in order as its calls
-(`call_module` and `get_attr` through the owning module, `call_method` through Tensor, `call_function` as it stands),
-and lower those as it does now; names of values are the Nodes themselves.
+Plans for inference and training steps are graphs, too: `engine/programs/graph.py` says what their nodes know.
 """
 
 from __future__ import annotations
@@ -35,10 +30,22 @@ from engine.fx._names import function_name
 from engine.fx.node import LEGAL_OPS, Argument, Node, Target, map_arg
 
 __all__ = [
-    "CodeGen", "Graph", "PythonCode", "_CustomBuiltin", "_Namespace", "_PyTreeCodeGen", "_PyTreeInfo",
-    "_custom_builtins", "_format_target", "_is_magic", "_register_custom_builtin", "_snake_case", "inplace_methods",
-    "magic_methods", "reflectable_magic_methods",
-]  # fmt: skip
+    "CodeGen",
+    "Graph",
+    "PythonCode",
+    "_CustomBuiltin",
+    "_Namespace",
+    "_PyTreeCodeGen",
+    "_PyTreeInfo",
+    "_custom_builtins",
+    "_format_target",
+    "_is_magic",
+    "_register_custom_builtin",
+    "_snake_case",
+    "inplace_methods",
+    "magic_methods",
+    "reflectable_magic_methods",
+]
 
 _MISSING: Any = type("MISSING", (), {})()
 
@@ -256,7 +263,7 @@ class Graph:
             self.erase_node(node)
 
     def inserting_before(self, n: Node | None = None) -> _InsertPoint:
-        """Where steps are added: before `n`, or at the beginning; for good, or for a `with`."""
+        """Add new nodes before `n`, or at the beginning; from now on, or within a `with`."""
         if n is None:
             return self.inserting_after(self._root)
         if n.graph is not self:
@@ -264,7 +271,7 @@ class Graph:
         return _InsertPoint(self, n.prepend)
 
     def inserting_after(self, n: Node | None = None) -> _InsertPoint:
-        """Where steps are added: after `n`, or at the end."""
+        """Add new nodes after `n`, or at the end; from now on, or within a `with`."""
         if n is None:
             return self.inserting_before(self._root)
         if n.graph is not self:
@@ -322,12 +329,14 @@ class Graph:
         for i, part in enumerate(parts):
             inner = getattr(value, part, _MISSING)
             if inner is _MISSING:
-                raise RuntimeError(f"Node {node} target {target} references nonexistent attribute {part} of "
-                                   f"{'.'.join(parts[:i])}")  # fmt: skip
+                raise RuntimeError(
+                    f"Node {node} target {target} references nonexistent attribute {part} of {'.'.join(parts[:i])}"
+                )
             value = inner
         if node.op == "call_module" and not isinstance(value, Module):
-            raise RuntimeError(f"Node {node} target {target} {part} of {'.'.join(parts[:-1])} does not reference an "
-                               "nn.Module")  # fmt: skip
+            raise RuntimeError(
+                f"Node {node} target {target} {part} of {'.'.join(parts[:-1])} does not reference an nn.Module"
+            )
 
     def print_tabular(self) -> None:
         """Print the steps as a table; with the package tabulate."""
@@ -400,7 +409,7 @@ class Graph:
         return self._codegen.process_inputs(*args)
 
     def process_outputs(self, out: Any) -> Any:
-        """What a call returns of what the graph gives."""
+        """Return the graph's outputs in the form that a call returns."""
         return self._codegen.process_outputs(out)
 
 

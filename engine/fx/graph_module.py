@@ -24,9 +24,11 @@ from typing import Any
 from engine.fx._codegen import CodeGen, PythonCode, _custom_builtins, _PyTreeCodeGen
 from engine.fx._names import _engine_module
 from engine.fx.graph import Graph
+from engine.fx.tracer import Tracer
 from engine.nn.modules.module import Module, _addindent
 from engine.nn.parameter import Parameter
 from engine.tensor import Tensor
+from engine.torch_names.facade import facade
 
 __all__ = ["GraphModule", "reduce_graph_module"]
 
@@ -41,7 +43,7 @@ def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Any = 
         from engine import torch_names
 
         module = importlib.import_module(torch_names.home(name))
-        return module if fromlist else importlib.import_module("engine")
+        return module if fromlist else facade()
     return builtins.__import__(name, globals, locals, fromlist, level)
 
 
@@ -92,8 +94,6 @@ def reduce_graph_module(body: dict[Any, Any], import_block: str) -> Module:
 
 
 def _deserialize_graph_module(forward: Callable[..., Any], body: dict[Any, Any]) -> GraphModule:
-    from engine.fx._symbolic_trace import Tracer
-
     kind = type("GraphModule", (_CodeOnlyModule,), {"forward": forward})
     name = body.get("_graphmodule_cls_name", "GraphModule")
 
@@ -161,7 +161,7 @@ def _get_attr_via(module: Any, path: list[str]) -> Any:
 
 
 def _get_attr(module: Module, target: str) -> Any:
-    """What stands under a dotted name."""
+    """Return the object under a dotted name."""
     return _get_attr_via(module, target.split("."))
 
 
@@ -348,9 +348,12 @@ class GraphModule(Module):
     ) -> str:
         """The code as that of a class, and those of submodules that are GraphModules; printed unless told otherwise."""
         code = self._graph.python_code(
-            "self", verbose=True, include_stride=include_stride, include_device=include_device,
+            "self",
+            verbose=True,
+            include_stride=include_stride,
+            include_device=include_device,
             expanded_def=expanded_def,
-        ).src.lstrip("\n")  # fmt: skip
+        ).src.lstrip("\n")
         text = _addindent(f"class {self._get_name()}(torch.nn.Module):\n{code}", 4)
         inner = [
             module.print_readable(print_output=False, include_stride=include_stride, include_device=include_device)
@@ -440,10 +443,18 @@ class GraphModule(Module):
 
 
 _HOOK_DICTS = (
-    "_state_dict_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_state_dict_pre_hooks",
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
-    "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs",
-)  # fmt: skip
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+    "_state_dict_pre_hooks",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
 
 
 def _plain(module: GraphModule) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine.fx import traceback as fx_traceback
-from engine.fx._symbolic_trace import Tracer
 from engine.fx.graph import Graph
 from engine.fx.graph_module import GraphModule
 from engine.fx.node import Argument, Node, Target, map_aggregate, map_arg
 from engine.fx.proxy import Proxy
+from engine.fx.tracer import Tracer
 from engine.nn.modules.module import Module
 
 __all__ = ["Interpreter", "Transformer"]
@@ -42,7 +42,7 @@ class Interpreter:
                         self.user_to_last_uses.setdefault(node, []).append(used)
 
     def run(self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True) -> Any:
-        """What the graph gives for these inputs; `initial_env` has values that are known already."""
+        """Run the graph on these inputs; `initial_env` has values that are known already."""
         self.env = dict(initial_env) if initial_env is not None else {}
         if enable_io_processing:
             args = tuple(self.graph.process_inputs(*args))
@@ -104,17 +104,17 @@ class Interpreter:
         return self.fetch_attr(str(target))
 
     def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """What the function gives."""
+        """Call the function."""
         assert not isinstance(target, str)
         return target(*args, **kwargs)
 
     def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """What the method of the first argument gives."""
+        """Call the method of the first argument."""
         first, *rest = args
         return getattr(first, str(target))(*rest, **kwargs)
 
     def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """What the submodule gives."""
+        """Call the submodule."""
         return self.fetch_attr(str(target))(*args, **kwargs)
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
@@ -122,7 +122,7 @@ class Interpreter:
         return args[0]
 
     def fetch_attr(self, target: str) -> Any:
-        """What stands under a dotted name in the module."""
+        """Return the object under a dotted name in the module."""
         value: Any = self.module
         parts = target.split(".")
         for i, part in enumerate(parts):

@@ -7,7 +7,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine import dtypes
+from engine.core import dtypes
+from engine.dispatch import with_fact
 from engine.fx._names import function_name, qualified_name
 from engine.fx.immutable_collections import immutable_dict, immutable_list
 
@@ -22,13 +23,8 @@ BaseArgumentTypes = str | int | float | bool | complex | dtypes.dtype | None
 
 LEGAL_OPS = ("call_function", "call_method", "call_module", "get_attr", "output", "placeholder", "root")
 _side_effectful_functions: set[Any] = set()
+_leaf_types: set[type] = {bool, int, float, str, type(None)}  # the most frequent, and Node
 _get_qualified_name = qualified_name
-
-# methods that write to no argument but draw random numbers; a step that calls one is kept
-_RANDOM = frozenset(
-    ["alpha_dropout", "bernoulli", "dropout", "feature_alpha_dropout", "multinomial", "normal", "poisson", "rand",
-     "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "rrelu"]
-)  # fmt: skip
 
 
 def has_side_effect(fn: Any) -> Any:
@@ -39,6 +35,8 @@ def has_side_effect(fn: Any) -> Any:
 
 def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
     """`fn` of every leaf of nested tuples, lists, dicts and slices."""
+    if type(a) in _leaf_types:
+        return fn(a)
     if isinstance(a, tuple):
         mapped = [map_aggregate(x, fn) for x in a]
         return type(a)(*mapped) if hasattr(a, "_fields") else tuple(mapped)
@@ -64,7 +62,10 @@ def nodes_in(a: Any) -> Iterator[Node]:
         yield a
     elif isinstance(a, tuple | list):
         for x in a:
-            yield from nodes_in(x)
+            if type(x) is Node:
+                yield x
+            elif type(x) not in _leaf_types:
+                yield from nodes_in(x)
     elif isinstance(a, dict):
         for x in a.values():
             yield from nodes_in(x)
@@ -146,8 +147,9 @@ class Node:
         self._erased = False
         self._repr_fn: Callable[[Node], str] | None = None
         self._args: tuple[Argument, ...] = ()
-        self._kwargs: dict[str, Argument] = {}
-        self._set_arguments(args, kwargs)
+        self._kwargs: dict[str, Argument] = immutable_dict()
+        if args or kwargs:
+            self._set_arguments(args, kwargs)
 
     # --- order
 
@@ -225,7 +227,9 @@ class Node:
         self._kwargs = map_aggregate(dict(kwargs), lambda x: x)
         for old in self._input_nodes:
             old.users.pop(self, None)
-        self._input_nodes = dict.fromkeys((*nodes_in(self._args), *nodes_in(self._kwargs)))
+        self._input_nodes = dict.fromkeys(nodes_in(self._args))
+        if self._kwargs:
+            self._input_nodes |= dict.fromkeys(nodes_in(self._kwargs))
         for new in self._input_nodes:
             new.users[self] = None
 
@@ -292,14 +296,14 @@ class Node:
         self.meta["stack_trace"] = trace
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Whether the step does more than give a result."""
+        """Return whether the step does more than give a result."""
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
             if self.target in _side_effectful_functions:
                 return True
-            name = function_name(self.target)
-            return bool(impure_random and name in _RANDOM and qualified_name(self.target).startswith("torch."))
+            draws = impure_random and function_name(self.target) in with_fact("draws")
+            return draws and qualified_name(self.target).startswith("torch.")
         if self.op == "call_method":
             return self.target.endswith("_") and not self.target.endswith("__")  # type: ignore[union-attr]
         if self.op == "call_module":
@@ -374,6 +378,9 @@ class Node:
             f"{head}{self._pretty_print_target(self.target)}]"
             f"(args = {format_arg(self.args)}, kwargs = {format_arg(self.kwargs)})"
         )
+
+
+_leaf_types.add(Node)
 
 
 def _name_of_type(value: Any) -> str:

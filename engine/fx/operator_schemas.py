@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from engine.dispatch.overriding import plain
+from engine.dispatch.gate import without_listeners
 
 __all__ = ["ArgsKwargsPair", "normalize_function", "normalize_module"]
 
@@ -28,7 +28,7 @@ def normalize_function(
 ) -> ArgsKwargsPair | None:
     """All arguments of a call with its defaults; None where the function has no readable signature."""
     try:
-        signature = inspect.signature(plain(target))
+        signature = inspect.signature(without_listeners(target))
         bound = signature.bind(*args, **(kwargs or {}))
     except (TypeError, ValueError):
         return None

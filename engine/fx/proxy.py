@@ -14,19 +14,26 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine import dtypes, layouts
-from engine.device import device
+from engine.core import dtypes, layouts
+from engine.core.device import device
 from engine.dispatch import overriding
 from engine.fx import _listening
 from engine.fx._codegen import magic_methods, reflectable_magic_methods
 from engine.fx.graph import Graph
 from engine.fx.node import Argument, Node, Target, map_aggregate
 from engine.tensor import Size, Tensor
+from engine.torch_names.facade import facade
 
 __all__ = [
-    "Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError",
+    "Attribute",
+    "GraphAppendingTracer",
+    "ParameterProxy",
+    "Proxy",
+    "Scope",
+    "ScopeContextManager",
+    "TraceError",
     "TracerBase",
-]  # fmt: skip
+]
 
 _ITERATED = (
     "Proxy object cannot be iterated. This can be attempted when the Proxy is used in a loop or as a *args or **kwargs "
@@ -76,7 +83,7 @@ class ScopeContextManager:
 
 
 class TracerBase:
-    """What a Proxy asks: makes Nodes of calls and Node arguments of values."""
+    """The base of tracers, which a Proxy calls: makes Nodes of calls and Node arguments of values."""
 
     graph: Graph
     record_stack_traces: bool = False
@@ -272,7 +279,7 @@ class Proxy:
         return found.tracer.create_proxy("call_function", orig_method, args, kwargs or {})
 
 
-_listening.proxy_class.append(Proxy)
+_listening.registered.proxy = Proxy
 overriding.hidden.append(Proxy)  # has listeners of its own
 
 
@@ -286,9 +293,7 @@ def _unpacked() -> int | None:
 
 
 def _asserted(proxy: Proxy) -> bool:
-    """Whether the caller of `__bool__` is an `assert`; then the check is recorded."""
-    from engine.torch_names._top_level import _assert
-
+    """Return whether the caller of `__bool__` is an `assert`; then the check is recorded."""
     frame = sys._getframe(2)
     following = iter(dis.get_instructions(frame.f_code))
     for instruction in following:
@@ -296,7 +301,7 @@ def _asserted(proxy: Proxy) -> bool:
             if instruction.opname in ("LOAD_ASSERTION_ERROR",):
                 after = next(following, None)
                 message = after.argval if after is not None and after.opname == "LOAD_CONST" else ""
-                proxy.tracer.create_proxy("call_function", _assert, (proxy, message), {})
+                proxy.tracer.create_proxy("call_function", facade()._assert, (proxy, message), {})
                 return True
             if instruction.opname not in ("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_IF_TRUE", "TO_BOOL", "CACHE"):
                 return False

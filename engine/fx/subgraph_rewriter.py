@@ -78,7 +78,7 @@ class _Matcher:
         return bool(type(p) is type(v) and p == v)
 
     def match(self, p: Node, n: Node, found: dict[Node, Node], literals: list[Any]) -> bool:
-        """Whether the step `n` and what it reads look like `p` and what that reads; `found` grows."""
+        """Return whether the step `n` and what it reads look like `p` and what that reads; `found` grows."""
         if p in found:
             return found[p] is n
         if p.op != "placeholder" and n in found.values():
@@ -96,7 +96,7 @@ class _Matcher:
         return False
 
     def all_matches(self, graph: Graph) -> list[tuple[dict[Node, Node], list[Any]]]:
-        """What was found, none overlapping another."""
+        """Return all matches, none of which overlaps another."""
         if not self.anchors:
             return []
         results: list[tuple[dict[Node, Node], list[Any]]] = []
@@ -124,7 +124,7 @@ class _Matcher:
         return states
 
     def closed(self, found: dict[Node, Node]) -> bool:
-        """Whether nothing outside reads what is inside, but for the results."""
+        """Return whether nothing outside reads what is inside, but for the results."""
         inside = {found[p] for p in self.inner if p in found}
         if len(inside) != len(self.inner):
             return False

@@ -1,4 +1,4 @@
-"""What is known of the step that is being run: `set_current_meta` keeps a Node's `meta` for those who ask."""
+"""The metadata of the step that is being run: `set_current_meta` stores a Node's `meta` for those who read it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 __all__ = [
-    "annotate", "format_stack", "get_current_meta", "has_preserved_node_meta", "preserve_node_meta",
-    "reset_grad_fn_seq_nr", "set_current_meta", "set_grad_fn_seq_nr", "set_stack_trace",
-]  # fmt: skip
+    "annotate",
+    "format_stack",
+    "get_current_meta",
+    "has_preserved_node_meta",
+    "preserve_node_meta",
+    "reset_grad_fn_seq_nr",
+    "set_current_meta",
+    "set_grad_fn_seq_nr",
+    "set_stack_trace",
+]
 
 
 class _State(threading.local):
@@ -34,7 +41,7 @@ def preserve_node_meta(enable: bool = True) -> Iterator[None]:
 
 
 def has_preserved_node_meta() -> bool:
-    """Whether `meta` is kept."""
+    """Return whether `meta` is preserved."""
     return _state.preserve
 
 
@@ -68,7 +75,7 @@ def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:
 
 
 def set_stack_trace(stack: list[str]) -> None:
-    """Keep a Python stack, where `meta` is kept."""
+    """Store a Python stack, where `meta` is preserved."""
     if _state.preserve and stack:
         _state.meta["stack_trace"] = "".join(stack)
 
@@ -86,7 +93,7 @@ def reset_grad_fn_seq_nr() -> None:
 
 
 def format_stack() -> list[str]:
-    """The Python stack: that kept, or the present one."""
+    """Return the stored Python stack, or the present one."""
     if _state.preserve:
         return [_state.meta.get("stack_trace", "")]
     return traceback.format_list(traceback.extract_stack()[:-1])

@@ -1,4 +1,4 @@
-"""Whether operations are being traced: never."""
+"""The names that query whether operations are being traced: they never are."""
 
 __all__ = ["get_proxy_mode"]
 

@@ -18,7 +18,7 @@ globals().update(
 
 
 def statically_known_true(x: Any) -> bool:
-    """Whether `x`."""
+    """Return whether `x`."""
     return bool(x)
 
 

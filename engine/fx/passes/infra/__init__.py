@@ -1,3 +1,3 @@
-"""What passes over graphs are derived from."""
+"""The base classes of passes over graphs."""
 
 __all__: list[str] = []

@@ -11,7 +11,7 @@ __all__ = ["PassBase", "PassResult"]
 
 
 class PassResult(NamedTuple):
-    """What a pass gives: the module, and whether it changed anything."""
+    """The result of a pass: the module, and whether the pass changed anything."""
 
     graph_module: GraphModule
     modified: bool
