@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine import dispatch
-from engine.backends import routes
+from engine.backends import _makers, routes
 from engine.ops import (  # noqa: F401
     comparison,
     copying,
@@ -20,6 +20,7 @@ from engine.ops import (  # noqa: F401
     joining,
     masking,
     pointwise,
+    products,
     queries,
     random,
     ranges,
@@ -28,7 +29,18 @@ from engine.ops import (  # noqa: F401
     shape,
     strides,
 )
-from engine.ops.linalg import products  # noqa: F401
+
+
+def _cuda_backend() -> Any:
+    from engine.backends import cuda
+
+    return cuda.load()
+
+
+def _meta_backend() -> Any:
+    from engine.backends import meta
+
+    return meta.Meta()
 
 
 def _lazy() -> None:
@@ -45,13 +57,15 @@ def _onednn() -> None:
     from engine.ops import onednn  # noqa: F401
 
 
-def _pictures() -> bool:
-    from engine.ops.generated import pictures  # noqa: F401
+def _images() -> bool:
+    import engine.ops.convolution.images
+    import engine.ops.norm.images
+    import engine.ops.pooling.images  # noqa: F401
 
     return True
 
 
-def _cuda() -> bool:  # once an op and a builder of kernels: `CudaBackend.kernel_of`
+def _cuda() -> bool:  # once per op and a builder of kernels: `CudaBackend.kernel_of`
     from engine.backends.cuda import compile as compiling
     from engine.ops import cudnn  # noqa: F401
 
@@ -101,11 +115,19 @@ def _direct(record: dispatch.Op, present: Callable[..., Any]) -> object:
     return small.function_of(record, present)
 
 
-dispatch.providers.update(
-    lazy=_lazy, blocks=_blocks, onednn=_onednn, cuda=_cuda, elements=_elements, proved=_proved, generated=_generated,
-    direct=_direct, pictures=_pictures,
-)  # fmt: skip
-routes.providers.update({"calibrate": _calibrate, "at first use": _at_first_use})
+_makers["cuda"] = _cuda_backend
+_makers["meta"] = _meta_backend
+dispatch.providers.lazy = _lazy
+dispatch.providers.blocks = _blocks
+dispatch.providers.onednn = _onednn
+dispatch.providers.cuda = _cuda
+dispatch.providers.elements = _elements
+dispatch.providers.proved = _proved
+dispatch.providers.generated = _generated
+dispatch.providers.direct = _direct
+dispatch.providers.images = _images
+routes.providers.calibrate = _calibrate
+routes.providers.at_first_use = _at_first_use
 
 
 def __getattr__(name: str) -> object:
@@ -116,7 +138,7 @@ def __getattr__(name: str) -> object:
     if name.startswith("__"):
         raise AttributeError(f"module 'engine.ops' has no attribute '{name}'")
     if name in ("load_library", "loaded_libraries"):
-        return getattr(import_module("engine._ops"), name)
+        return getattr(import_module("engine.library.operators"), name)
     if find_spec(f"engine.ops.{name}") is not None:
         return import_module(f"engine.ops.{name}")
-    return globals().setdefault(name, import_module("engine._ops").OpNamespace(name))
+    return globals().setdefault(name, import_module("engine.library.operators").OpNamespace(name))

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.autograd.engine import run_backward
 from engine.autograd.graph import edge_of, requires_grad_of
-from engine.grad_mode import mode
+from engine.core.grad_mode import mode
 from engine.tensor import Tensor
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.dispatch import derivative, op, samples
 from engine.tensor import Tensor
 
@@ -19,7 +19,7 @@ def _skewed(xp, table, steps):
 
 
 def _upright(xp, skewed, steps):
-    """What `_skewed` had."""
+    """Undo `_skewed`."""
     u = xp.arange(skewed.shape[2])
     return skewed[:, xp.arange(steps)[:, None] + u, u]
 
@@ -52,10 +52,15 @@ def _grid(xp, blanks, emits, logit_lengths, target_lengths):
 
 
 @op(
-    method=False, public=False, out=False, returns=("costs", "gradients"), nondifferentiable=("gradients",),
-    tensors=("targets", "logit_lengths", "target_lengths"), gradgrad=False,
+    method=False,
+    public=False,
+    out=False,
+    returns=("costs", "gradients"),
+    nondifferentiable=("gradients",),
+    tensors=("targets", "logit_lengths", "target_lengths"),
+    gradgrad=False,
     why="torchaudio's gradient is a saved tensor; it has no second one",
-)  # fmt: skip
+)
 @derivative(input=lambda grad0, result1: result1 * grad0.reshape(-1, 1, 1, 1))
 @samples(
     lambda t: [
@@ -111,8 +116,10 @@ def rnnt_loss_forward(
     """(costs, gradients) of `transducer_loss`, its arguments checked as torchaudio does."""
     _require(logits.dtype in (dtypes.float32, dtypes.float16), "logits must be float32 or float16 (half) type")
     for name, given, dims in (
-        ("targets", targets, 2), ("logit_lengths", logit_lengths, 1), ("target_lengths", target_lengths, 1)
-    ):  # fmt: skip
+        ("targets", targets, 2),
+        ("logit_lengths", logit_lengths, 1),
+        ("target_lengths", target_lengths, 1),
+    ):
         _require(given.dtype == dtypes.int32, f"{name} must be int32 type")
         _require(given.dim() == dims, f"{name} must be {dims}-D")
     _require(logits.dim() == 4, "logits must be 4-D (batch, time, target, class)")

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine._checks import broadcast_shapes, wrap_dim
+from engine import backends
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes, wrap_dim
+from engine.core.layouts import copy_preserved
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.out import store
-from engine.layouts import copy_preserved
 from engine.ops.copying import number_for
 from engine.ops.gathering import (
     all_below,
@@ -43,7 +44,7 @@ def _vector(index: Any, name: str, error: Any = IndexError) -> Any:
     return index.reshape(-1)
 
 
-@op()
+@op(out_as="disjoint unexpanded")
 @derivative(input=lambda grad, input_shape, dim, index: index_add(zeros_of(grad, input_shape), dim, index, grad))
 @samples(
     lambda t: [
@@ -100,10 +101,12 @@ def _rows(xp: Any, source: Any) -> Any:
 )
 @samples(
     lambda t: [
-        (t(3, 4), 0, t.of([0, 2, 0]), t(3, 4)), (t(3, 4), 1, t.of([3, 1]), t(3, 2), {"alpha": 2}),
-        (t(), 0, t.of([0]), t()), (t(3), 0, t.of(1), t(1)),
+        (t(3, 4), 0, t.of([0, 2, 0]), t(3, 4)),
+        (t(3, 4), 1, t.of([3, 1]), t(3, 2), {"alpha": 2}),
+        (t(), 0, t.of([0]), t()),
+        (t(3), 0, t.of(1), t(1)),
     ]
-)  # fmt: skip
+)
 def index_add(xp, input, dim: int, index, source, *, alpha: complex = 1, out=None):
     """alpha * source added at the entries of `dim` that `index` names.
 
@@ -231,7 +234,7 @@ def index_copy(xp, input, dim: int, index, source, *, out=None):
     return result
 
 
-@op(inplace=True, form="index_fill", node="IndexFillBackward0", not_tensors=("value",))
+@op(inplace=True, expanded="index_fill_", form="index_fill", node="IndexFillBackward0", not_tensors=("value",))
 @derivative(input=lambda grad, dim, index: index_fill_value(grad, dim, index, 0))
 @samples(
     lambda t: [
@@ -261,7 +264,7 @@ def _check_fill(input, dim, index):
     return dim
 
 
-@op(inplace=True, form="index_fill", node="IndexFillBackward1", tensors=("value",))
+@op(inplace=True, expanded="index_fill_", form="index_fill", node="IndexFillBackward1", tensors=("value",))
 @derivative(
     input=lambda grad, dim, index: index_fill_value(grad, dim, index, 0),
     value=lambda grad, dim, index: index_select(grad, dim, unique_index(index)).sum(),
@@ -321,7 +324,7 @@ def index_fill_(input: Tensor, dim: int, index: Tensor, value: complex | Tensor)
         (t(3, 2), 0, t.of([0, 2, 0]), t(3, 2), "mean"),
         (t.uniform(0, 1, 3), 0, t.of([0, 2]), t.uniform(2, 3, 2), "amax"),
     ]
-)  # fmt: skip
+)
 def index_reduce(xp, input, dim: int, index, source, reduce: str, *, include_self: bool = True, out=None):
     """`source` combined (prod, mean, amax, amin) at the entries that `index` names.
 
@@ -335,9 +338,12 @@ def index_reduce(xp, input, dim: int, index, source, reduce: str, *, include_sel
     result = target_of(input, out)
     wide = xp.broadcast_to(_along(index, dim, input.ndim), source.shape)
     return apply_cells(
-        xp, result, wide, dim,
+        xp,
+        result,
+        wide,
+        dim,
         lambda flat, cells: combine_at(xp, flat, cells.reshape(-1), flat_of(xp, source), reduce, include_self),
-    )  # fmt: skip
+    )
 
 
 def _along(index, dim, ndim):
@@ -380,6 +386,16 @@ def _segment_lengths(data: Tensor, lengths: Any, offsets: Any, axis: int, unsafe
     return lengths
 
 
+def _segment_rows(counts: Tensor, offsets: Any, size: int, segments: int) -> Tensor:
+    """Return the positions of the elements of segments that need not cover all of the `size` elements of their line."""
+    lengths = counts._array.reshape(-1, segments)
+    ends = lengths.cumsum(1)
+    starts = ends - lengths if offsets is None else offsets._array[..., :-1].reshape(lengths.shape)
+    first = starts + np.arange(len(lengths))[:, None] * size
+    places = [np.arange(a, a + n) for a, n in zip(first.ravel().tolist(), lengths.ravel().tolist())]
+    return wrap(np.concatenate([np.zeros(0, np.int64), *places]))
+
+
 @composite(method=False)
 @samples(
     lambda t: [
@@ -391,9 +407,16 @@ def _segment_lengths(data: Tensor, lengths: Any, offsets: Any, axis: int, unsafe
     ]
 )
 def segment_reduce(
-    data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
-    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
-):  # fmt: skip
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+):
     """sum, mean, max, min or prod of each segment of `axis`, given by lengths or by offsets.
 
     data (*a, n, *b), lengths (*a, k) or offsets (*a, k + 1) -> (*a, k, *b).  RuntimeError for lengths that do not fit.
@@ -409,6 +432,8 @@ def segment_reduce(
         at = counts.new_zeros(rows.shape[:1])
     else:
         at = counts.new_tensor(range(counts.numel())).repeat_interleave(counts)
+    if unsafe and data.device.type != "meta":
+        rows = rows.index_select(0, _segment_rows(counts, offsets, data._array.shape[axis], lead[-1]))
     start = _SEGMENTS[reduce] if initial is None else initial
     found = data.detach().new_full((counts.numel(), *rest), start)
     if reduce in ("sum", "mean"):
@@ -434,7 +459,7 @@ def _flat_index(index: Any, size: int, name: str) -> None:
         raise IndexError(f"out of range: tried to access index {int(bad)} on a tensor of {size} elements.")
 
 
-@op(keeps=("input",))
+@op(keeps=("input",), out_as="disjoint unexpanded")
 @derivative(input=lambda grad, input_shape, index: take_backward(grad, input_shape, index))
 @samples(lambda t: [(t(3, 4), t.of([[0, 5], [11, 5]])), (t(3), t.of([-1])), (t(), t.of([0, 0]))])
 def take(xp, input, index):
@@ -517,6 +542,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
     common = list(broadcast_shapes(mine, yours))
     mine[dim], yours[dim] = keep
     return gather(
-        input.expand([*common[:dim], keep[0], *common[dim + 1 :]]), dim,
+        input.expand([*common[:dim], keep[0], *common[dim + 1 :]]),
+        dim,
         indices.expand([*common[:dim], keep[1], *common[dim + 1 :]]) % keep[0],
-    )  # fmt: skip
+    )

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+from engine.core.grad_mode import no_grad
 from engine.dispatch import joint_derivative, op, samples
-from engine.grad_mode import no_grad
+from engine.ops.convolution import conv1d
 from engine.ops.joining import cat
-from engine.ops.linalg.products import matmul
-from engine.ops.nn.conv import conv1d
 from engine.ops.nn.padding import constant_pad_nd
+from engine.ops.products import matmul
 from engine.ops.rearranging import flip
 from engine.ops.strides import unfold
 from engine.tensor import Tensor

@@ -1,4 +1,4 @@
-"""How ops run on large CPU arrays: in blocks, on a few threads, results in memory from a cache.
+"""Ops on large CPU arrays: in blocks, on a few threads, results in memory from a cache.
 
 Imported at the first large array.  Which ops may be cut, and how, they say themselves: `@op(blocks=..., direct=...)`.
 """
@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from engine._checks import wrap_dims
-from engine.backends.cpu import empty, halves, threads
+from engine.backends.cpu import empty, half_floats, threads
 from engine.backends.cpu.blocks import pointwise
 from engine.backends.cpu.fast import Steps, fast
 from engine.backends.cpu.reduce import reduced, rows
+from engine.backends.cpu.relayout import in_torch_order
+from engine.core.checks import wrap_dims
+from engine.core.layouts import ChannelsLast
 from engine.dispatch import Op, kernel
 from engine.dispatch.choosing import worth_loading
-from engine.layouts import ChannelsLast, in_torch_order
-from engine.ops import extremes, reduction
-from engine.ops.linalg import products
+from engine.ops import extremes, products, reduction
 from engine.ops.pointwise import math as math_ops
 from engine.ops.reduction import int64_if_integer, summed_dims, wide
 
@@ -70,10 +70,6 @@ def _first(special: Callable[..., Any], cut: Callable[..., Any]) -> Callable[...
 
 
 _EXACT = ("nextafter",)  # what another type has other values of
-# numpy computes these of float16 in float32 itself, and many at a time where it has instructions for it
-_FLOAT16 = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh asinh acosh atanh tanh".split()
-)
 
 
 def _negated(bits: Any) -> Any:
@@ -104,15 +100,15 @@ def _of_halves(record: Op, large: Callable[..., Any]) -> Callable[..., Any]:
     def of_halves(xp: Any, *args: Any, into: Any = None, **options: Any) -> Any:
         first = args[0]
         taken = first.__class__ is np.ndarray and first.dtype.itemsize == 2 and options.get("out") is None
-        if taken and first.size and halves.is_half(first):
+        if taken and first.size and half_floats.is_half(first):
             found = None
             if first.flags.c_contiguous:
                 if record.name in _BITS:
                     found = _BITS[record.name](first.view(np.uint16)).view(first.dtype)
                 elif record.name == "relu":
                     found = _positive(first)
-            if found is None and not (first.dtype.kind == "f" and record.name in _FLOAT16):
-                found = halves.computed(record.kernel, args, options, not record.half)
+            if found is None and not (first.dtype.kind == "f" and record.float16_in_numpy):
+                found = half_floats.computed(record.kernel, args, options, not record.half)
             if found is not None:
                 return found
         return large(xp, *args, into=into, **options)

@@ -7,9 +7,7 @@ where an op has two shapes of that size, the geometric mean of both decides.
 
 from __future__ import annotations
 
-import itertools
 import math
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from engine.backends import routes
+from engine.core.trials import Terms, Trial
 from engine.dispatch import OPS, choosing, providers
 
 __all__ = ["CASES", "LEFT", "ROUTES", "Row", "names", "run"]
 
 ROUTES = ("numpy", "blocks", "onednn")
 MARGIN = 0.9  # of the time of what the op says: what another route must stay below, twice
-ROUNDS = 24
-ENOUGH = 0.004  # seconds for the rounds of one case
+FEWEST, ROUNDS = 3, 24  # calls of each route
+ENOUGH = 0.004  # seconds for those of one route
 
 # ops whose kernels depend on more than a size: what they say stands
 LEFT = {
@@ -174,20 +173,22 @@ CASES: dict[str, tuple[range, Callable[[int], list[tuple[Any, ...]]]]] = {
     "softmax_nll_backward": (ELEMENTS, _rows(_loss_backward)),
     "native_layer_norm": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), (w,), _floats(1, w), _floats(2, w), 1e-5))),
     "layer_norm_inference": (
-        ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), (w,), _floats(1, w), _floats(2, w), 1e-5)),
+        ELEMENTS,
+        _rows(lambda n, w: (_floats(0, n, w), (w,), _floats(1, w), _floats(2, w), 1e-5)),
     ),
     "native_layer_norm_backward": (ELEMENTS, _rows(_layer_backward)),
     "batch_norm_train": (ELEMENTS, lambda n: [(_floats(0, *_maps(n)), *_channels(n, 2), 1e-5)]),
     "batch_norm_eval": (ELEMENTS, lambda n: [(_floats(0, *_maps(n)), *_channels(n, 4), 1e-5)]),
     "batch_norm_backward": (ELEMENTS, _batch_backward),
     "batch_norm_eval_backward": (
-        ELEMENTS, lambda n: [(_floats(1, *_maps(n)), _floats(0, *_maps(n)), *_channels(n, 3), 1e-5)],
+        ELEMENTS,
+        lambda n: [(_floats(1, *_maps(n)), _floats(0, *_maps(n)), *_channels(n, 3), 1e-5)],
     ),
     "normalize_groups": (ELEMENTS, lambda n: [(_floats(0, *_groups(n)), 4, _floats(1, 16), _floats(2, 16), 1e-5)]),
     "native_group_norm_backward": (ELEMENTS, _grouped_backward),
     "sum": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), 0))),
     "sum_to_size": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), (w,)))),
-}  # fmt: skip
+}
 
 
 def names() -> list[str]:
@@ -248,7 +249,7 @@ def _calls(name: str, args: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
     """The routes that serve these operands."""
     record = OPS[name]
     found: dict[str, Callable[[], Any]] = {"numpy": lambda: record.kernel(np, *args)}
-    blocks = providers["blocks"](record)
+    blocks = providers.blocks(record)
     found["blocks"] = lambda: blocks(np, *args)
     variant = record.kernels.get("onednn") if choosing.onednn_kernels() else None
     if variant is not None and variant(np, *args) is not NotImplemented:
@@ -257,28 +258,19 @@ def _calls(name: str, args: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
 
 
 def _measured(name: str, cases: list[tuple[Any, ...]]) -> dict[str, float]:
-    """Seconds of each route: the least of interleaved rounds, the geometric mean over the cases."""
-    each = [_least(_calls(name, args)) for args in cases]
+    """Seconds of each route: the least of calls in turns, the geometric mean over the cases."""
+    each = [_timed(_calls(name, args)) for args in cases]
     alike = [to for to in ROUTES if all(to in one for one in each)]
     return {to: math.exp(sum(math.log(one[to]) for one in each) / len(each)) for to in alike}
 
 
-def _least(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    best = dict.fromkeys(calls, math.inf)
-    now = time.perf_counter
-    ended = now() + ENOUGH * len(calls)
-    for n in itertools.count():
-        for to, call in calls.items():
-            began = now()
-            call()
-            best[to] = min(best[to], now() - began)
-        if n + 1 >= ROUNDS or (n >= 2 and now() > ended):
-            return best
-    raise AssertionError  # not reached
+def _timed(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    trial = Trial(calls, Terms(FEWEST, ROUNDS, ENOUGH * len(calls))).run(calls)
+    return {to: trial.seconds(to) for to in calls}
 
 
 def _agree(found: Any, wanted: Any) -> bool:
-    """Whether two results are the same within the tolerance of their dtype and number of terms."""
+    """Return whether two results are the same within the tolerance of their dtype and number of terms."""
     if isinstance(wanted, tuple | list):
         return len(found) == len(wanted) and all(map(_agree, found, wanted))
     if wanted is None or found is None:

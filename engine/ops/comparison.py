@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import dtypes
-from engine._checks import broadcast_shapes, wrap_dim, wrap_dims
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes, wrap_dim, wrap_dims
 from engine.dispatch import composite, op, operator_form, samples
 from engine.ops.pointwise.arithmetic import not_implemented
 from engine.tensor import Tensor
 
 
 def _pairs(t: Any) -> list[Any]:
-    return [(t(3, 4), t(3, 4)), (t.integers(0, 3, 2, 1), t.integers(0, 3, 3)), (t(3), 0.5), (t(), t()), (t(0), 1),
-            (t.boolean(3), t(3))]  # fmt: skip
+    return [
+        (t(3, 4), t(3, 4)),
+        (t.integers(0, 3, 2, 1), t.integers(0, 3, 3)),
+        (t(3), 0.5),
+        (t(), t()),
+        (t(0), 1),
+        (t.boolean(3), t(3)),
+    ]
 
 
 def _ordered(name: str, input: Any, other: Any) -> None:
     for x in (input, other):
-        if hasattr(x, "dtype") and x.dtype.kind == "c":
+        if hasattr(x, "dtype") and x.dtype.kind in "cW":
             raise not_implemented(f"{name}_cpu", x)
 
 
@@ -29,6 +35,7 @@ def _ordered(name: str, input: Any, other: Any) -> None:
     inplace=True,
     numbers=("other",),
     several=((2, 3), (2, 3)),
+    generated="one",
 )
 @samples(_pairs)
 def eq(xp, input, other):
@@ -44,6 +51,7 @@ def eq(xp, input, other):
     names=("not_equal",),
     numbers=("other",),
     several=((2, 3), (2, 3)),
+    generated="one",
 )
 @samples(_pairs)
 def ne(xp, input, other):
@@ -59,6 +67,7 @@ def ne(xp, input, other):
     names=("less",),
     numbers=("other",),
     several=((2, 3), (2, 3)),
+    generated="one",
 )
 @samples(_pairs)
 def lt(xp, input, other):
@@ -75,6 +84,7 @@ def lt(xp, input, other):
     names=("less_equal",),
     numbers=("other",),
     several=((2, 3), (2, 3)),
+    generated="one",
 )
 @samples(_pairs)
 def le(xp, input, other):
@@ -91,6 +101,7 @@ def le(xp, input, other):
     names=("greater",),
     numbers=("other",),
     several=((2, 3), (2, 3)),
+    generated="one",
 )
 @samples(_pairs)
 def gt(xp, input, other):
@@ -107,6 +118,7 @@ def gt(xp, input, other):
     names=("greater_equal",),
     numbers=("other",),
     several=((2, 3), (2, 3)),
+    generated="one",
 )
 @samples(_pairs)
 def ge(xp, input, other):
@@ -126,28 +138,33 @@ Tensor.__ge__ = operator_form("ge")
 
 
 def _values(t: Any) -> list[Any]:
-    return [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]),), (t(),), (t(0),),
-            (t.integers(0, 3, 2),)]  # fmt: skip
+    return [
+        (t(3, 4),),
+        (t.of([1.0, float("nan"), float("inf"), float("-inf")]),),
+        (t(),),
+        (t(0),),
+        (t.integers(0, 3, 2),),
+    ]
 
 
-@op(blocks="elements")
+@op(blocks="elements", keeps_zero=True)
 @samples(_values)
 def isnan(xp, input):
-    """Whether an element is not a number.  input (*) -> (*) bool."""
+    """Return whether an element is not a number.  input (*) -> (*) bool."""
     return xp.not_equal(input, input)
 
 
-@op(blocks="elements")
+@op(blocks="elements", keeps_zero=True)
 @samples(_values)
 def isinf(xp, input):
-    """Whether an element is infinite.  input (*) -> (*) bool."""
+    """Return whether an element is infinite.  input (*) -> (*) bool."""
     return xp.isinf(input)
 
 
 @op(blocks="elements")
 @samples(_values)
 def isfinite(xp, input):
-    """Whether an element is neither infinite nor nan.  input (*) -> (*) bool."""
+    """Return whether an element is neither infinite nor nan.  input (*) -> (*) bool."""
     return xp.isfinite(input)
 
 
@@ -156,18 +173,18 @@ def _no_complex(name: str, input: Any) -> None:
         raise RuntimeError(f"{name} does not support complex inputs.")
 
 
-@op(blocks="elements")
+@op(blocks="elements", keeps_zero=True)
 @samples(_values)
 def isposinf(xp, input):
-    """Whether an element is +inf.  input (*) -> (*) bool."""
+    """Return whether an element is +inf.  input (*) -> (*) bool."""
     _no_complex("isposinf", input)
     return xp.equal(input, float("inf"))
 
 
-@op(blocks="elements")
+@op(blocks="elements", keeps_zero=True)
 @samples(_values)
 def isneginf(xp, input):
-    """Whether an element is -inf.  input (*) -> (*) bool."""
+    """Return whether an element is -inf.  input (*) -> (*) bool."""
     _no_complex("isneginf", input)
     return xp.equal(input, float("-inf"))
 
@@ -175,7 +192,7 @@ def isneginf(xp, input):
 @op(blocks="elements")
 @samples(lambda t: [(t(3, 4),), (t.complex(3),), (t(0),)])
 def isreal(xp, input):
-    """Whether the imaginary part of an element is 0.  input (*) -> (*) bool."""
+    """Return whether the imaginary part of an element is 0.  input (*) -> (*) bool."""
     return xp.equal(input.imag, 0) if input.dtype.kind == "c" else xp.ones(input.shape, "bool")
 
 
@@ -189,7 +206,7 @@ def _match(input: Any, other: Any) -> None:
 def close_within(xp, input, other, rtol, atol, equal_nan):
     """|input - other| <= atol + rtol * |other|, or equal.  input (*a), other (*b) -> (broadcast of a and b) bool."""
     close = xp.equal(input, other)
-    if equal_nan and input.dtype.kind in "fcV":
+    if equal_nan and input.dtype.kind in "fcVW":
         close = close | ((input != input) & (other != other))
     if rtol == 0 and atol == 0:
         return close
@@ -200,7 +217,7 @@ def close_within(xp, input, other, rtol, atol, equal_nan):
     return close | (xp.isfinite(gap) & (gap <= allowed))
 
 
-@composite()
+@composite(elementwise=True)
 @samples(lambda t: [(t.constant(t(3)), t.constant(t(3)))])
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False):
     """|input - other| <= atol + rtol * |other|, elementwise.
@@ -217,13 +234,13 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
 
 @composite()
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether `isclose` holds for all elements: a bool."""
+    """Return whether `isclose` holds for all elements: a bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
 
 
 @composite()
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same shape and elements: a bool."""
+    """Return whether both have the same shape and elements: a bool."""
     if input._array.shape != other._array.shape:
         return False
     return bool(eq(input, other)._array.all())
@@ -245,14 +262,21 @@ def _check_logic_dim(dim: Any, ndim: int) -> Any:
 
 
 def _truths(t: Any) -> list[Any]:
-    return [(t.boolean(3, 4),), (t.boolean(3, 4), 1), (t.integers(0, 2, 2, 3), 0, True), (t.boolean(),), (t(0),),
-            (t.boolean(2, 3, 4), (0, 2)), (t.integers(0, 2, 2, 3), (), True)]  # fmt: skip
+    return [
+        (t.boolean(3, 4),),
+        (t.boolean(3, 4), 1),
+        (t.integers(0, 2, 2, 3), 0, True),
+        (t.boolean(),),
+        (t(0),),
+        (t.boolean(2, 3, 4), (0, 2)),
+        (t.integers(0, 2, 2, 3), (), True),
+    ]
 
 
 @op(several=((1, 2), (1, 4), (2, 4)))
 @samples(_truths)
 def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
-    """Whether one element (along `dim`) is not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
+    """Return whether one element (along `dim`) is not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
     if input.dtype.kind == "V":
         input = input != 0
     axis = _check_logic_dim(dim, input.ndim)
@@ -262,7 +286,7 @@ def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = Fal
 @op(several=((1, 2), (1, 4), (2, 4)))
 @samples(_truths)
 def all(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
-    """Whether all elements (along `dim`) are not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
+    """Return whether all elements (along `dim`) are not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
     if input.dtype.kind == "V":
         input = input != 0
     axis = _check_logic_dim(dim, input.ndim)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from engine import dtypes
-from engine._checks import broadcast_shapes
 from engine.autograd.graph import name_node, registered
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.ops.pointwise.arithmetic import keep_where, zeros_of
 from engine.tensor import Tensor
 
-REAL_OF = {"complex64": "float32", "complex128": "float64"}
-COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+REAL_OF = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}  # names of numpy dtypes
+_COMPLEX_OF = {name: dtype for dtype, name in REAL_OF.items()}
+
+
+def _complex_of(kind: Any) -> Any:
+    """The complex numpy dtype whose parts are of the real one `kind`."""
+    return dtypes.to_numpy(getattr(dtypes, _COMPLEX_OF[kind.name]))
 
 
 # --- parts
@@ -24,37 +29,37 @@ COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 @samples(lambda t: [(t(3),), (t(),)])
 def as_complex(xp, input):
     """Real numbers as complex ones.  input (*) -> (*)."""
-    return input.astype(COMPLEX_OF[input.dtype.name])
+    return input.astype(_complex_of(input.dtype))
 
 
 @op(node="SelectBackward0", view=True, public=False, method=False)
 @derivative(input=lambda grad: as_complex(grad))
 @samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
-def real_part(xp, input):
+def realpart(xp, input):
     """The real parts, sharing memory.  input (*) complex -> (*)."""
-    return input.real
+    return dtypes.part(input, 0)
 
 
 @op(node="SelectBackward0", view=True, public=False, method=False)
 @derivative(input=lambda grad: as_complex(grad) * 1j)
 @samples(lambda t: [(t.complex(3, 2),), (t.complex(),)])
-def imaginary_part(xp, input):
+def imaginarypart(xp, input):
     """The imaginary parts, sharing memory.  input (*) complex -> (*)."""
-    return input.imag
+    return dtypes.part(input, 1)
 
 
-@overload(method=False)
+@overload(method=False, elementwise=True)
 def real(input: Tensor):
     """The real part, sharing memory; a real tensor itself.  input (*) -> (*)."""
-    return real_part(input) if input._array.dtype.kind == "c" else input
+    return realpart(input) if input._array.dtype.kind in "cW" else input
 
 
-@overload(method=False)
+@overload(method=False, elementwise=True)
 def imag(input: Tensor):
     """The imaginary part, sharing memory.  RuntimeError for real tensors.  input (*) -> (*)."""
-    if input._array.dtype.kind != "c":
+    if input._array.dtype.kind not in "cW":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-    return imaginary_part(input)
+    return imaginarypart(input)
 
 
 def _set_real(self: Tensor, value: Any) -> None:
@@ -69,23 +74,22 @@ Tensor.real = property(real, _set_real, doc=real.__doc__)  # type: ignore[attr-d
 Tensor.imag = property(imag, _set_imag, doc=imag.__doc__)  # type: ignore[attr-defined]
 
 
-@op(view=True, method=False)
+@op(view=True, method=False, linear=True)
 @derivative(input=lambda grad: view_as_complex(grad.contiguous()))
 @samples(lambda t: [(t.complex(3, 2),), (t.complex(),), (t.complex(0),)])
 def view_as_real(xp, input):
     """Complex numbers as pairs (real, imaginary), sharing memory.  input (*) complex -> (*, 2)."""
-    if input.dtype.kind != "c":
+    if input.dtype.kind not in "cW":
         raise RuntimeError("view_as_real is only supported for complex tensors")
     return input[..., None].view(REAL_OF[input.dtype.name])
 
 
-@op(view=True, method=False)
+@op(view=True, method=False, linear=True)
 @derivative(input=lambda grad: view_as_real(grad))
 @samples(lambda t: [(t(3, 2),), (t(2),), (t(0, 2),)])
 def view_as_complex(xp, input):
     """Pairs (real, imaginary) in the last dim as complex numbers, sharing memory.  input (*, 2) -> (*) complex."""
-    kind = COMPLEX_OF.get(input.dtype.name)
-    if kind is None:
+    if input.dtype.name not in _COMPLEX_OF:
         raise RuntimeError(
             "view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: "
             f"{dtypes.scalar_name(dtypes.from_numpy(input.dtype))}"
@@ -99,34 +103,34 @@ def view_as_complex(xp, input):
         raise RuntimeError("Tensor must have a last dimension with stride 1")
     if any(s % (2 * item) for s, n in zip(input.strides[:-1], input.shape) if n > 1):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
-    return input.view(kind)[..., 0]
+    return input.view(_complex_of(input.dtype))[..., 0]
 
 
 # --- conjugation
 
 
-@op(node={"_inplace": "ConjPhysicalBackward1"}, inplace=True, form="conj_physical", blocks="elements")
+@op(node={"_inplace": "ConjPhysicalBackward1"}, inplace=True, form="conj_physical", blocks="elements", out_as="graph")
 @derivative(input=lambda grad: conj_physical(grad))
 @samples(lambda t: [(t.complex(3, 4),), (t.complex(),), (t(3),)])
 def conjugate(xp, input):
     """The complex conjugate.  input (*) -> (*)."""
-    return xp.conj(input) if input.dtype.kind == "c" else input.copy()
+    return xp.conj(input) if input.dtype.kind in "cW" else input.copy()
 
 
-@overload()
+@overload(linear=True, elementwise=True)
 def conj(input: Tensor):
     """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
-    if input._array.dtype.kind != "c":
+    if input._array.dtype.kind not in "cW":
         return input
     return name_node(conjugate(input), "ConjBackward0")
 
 
-@overload()
+@overload(linear=True, elementwise=True)
 def conj_physical(input: Tensor, *, out: Tensor | None = None):
     """The complex conjugate; a real tensor itself.  input (*) -> (*)."""
     if out is not None:
         return conjugate(input, out=out)
-    return conjugate(input) if input._array.dtype.kind == "c" else input
+    return conjugate(input) if input._array.dtype.kind in "cW" else input
 
 
 @composite()
@@ -135,7 +139,7 @@ def conj_physical_(input: Tensor):
     return conjugate.op.inplace_function(input)
 
 
-@composite(names=("resolve_neg",))
+@composite(names=("resolve_neg",), linear=True)
 def resolve_conj(input: Tensor):
     """`input` itself: conjugation and negation are never lazy here.  input (*) -> (*)."""
     return input
@@ -145,7 +149,7 @@ def resolve_conj(input: Tensor):
 
 
 def _angle_backward(grad: Tensor, input: Tensor) -> Tensor:
-    if input._array.dtype.kind != "c":
+    if input._array.dtype.kind not in "cW":
         return zeros_of(grad)
     x, y = input.real, input.imag
     slope = grad / (x * x + y * y)
@@ -157,7 +161,7 @@ def _angle_backward(grad: Tensor, input: Tensor) -> Tensor:
 @samples(lambda t: [(t.complex(3, 4),), (t(3),), (t.integers(-2, 3, 4),), (t.complex(),)])
 def angle(xp, input):
     """The argument in radians; of real numbers 0 or pi.  input (*) -> (*)."""
-    if input.dtype.kind == "c":
+    if input.dtype.kind in "cW":
         return xp.arctan2(input.imag, input.real)
     of = input.dtype.type
     return xp.where(input != input, input, xp.where(input < 0, of(math.pi), of(0)))
@@ -173,20 +177,22 @@ def _check_pair(name: str, first: Any, second: Any) -> None:
             f"Expected object of scalar type {dtypes.scalar_name(kinds[0])} but got scalar type "
             f"{dtypes.scalar_name(kinds[1])} for second argument"
         )
-    dtypes.to_numpy(kinds[0].to_complex())
 
 
 def _assembled(xp: Any, real: Any, imag: Any) -> Any:
-    result = xp.empty(broadcast_shapes(real.shape, imag.shape), COMPLEX_OF[real.dtype.name])
-    result.real[...] = real
-    result.imag[...] = imag
+    result = xp.empty(broadcast_shapes(real.shape, imag.shape), _complex_of(real.dtype))
+    dtypes.part(result, 0)[...] = real
+    dtypes.part(result, 1)[...] = imag
     return result
 
 
 @op(
-    broadcast=True, method=False, check=lambda arrays: _check_pair("complex", *arrays), numbers=(),
+    broadcast=True,
+    method=False,
+    check=lambda arrays: _check_pair("complex", *arrays),
+    numbers=(),
     keeps=("real", "imag"),
-)  # fmt: skip
+)
 @derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t())])
 def complex(xp, real, imag):

@@ -1,4 +1,4 @@
-"""What views show, in memory of its own (`*_copy`), `unsafe_split` and `as_strided_scatter`.
+"""Copies of views in memory of their own (`*_copy`), `unsafe_split` and `as_strided_scatter`.
 
 Graphs without aliases are written with these; their gradients are those of the views.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import dtypes
-from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
+from engine.core.layouts import contiguous_format
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.dispatch.out import store
-from engine.layouts import contiguous_format
+from engine.dispatch.out import store_detached, store_result
 from engine.ops.joining import (
     check_lengths,
     chunk_size,
@@ -43,8 +43,10 @@ from engine.tensor import Tensor
 def _copied(name: str, out: Any, shown: Any) -> Any:
     """`shown`, a view or a tuple of views, copied; torch's names for the nodes end in _copy."""
     if out is not None:
-        stored = store(out, name, _copied, name, None, shown)
-        return None if isinstance(shown, tuple) else stored  # torch gives nothing for several
+        if isinstance(shown, tuple):  # torch gives nothing for several
+            store_detached(out, name, _copied, name, None, shown)
+            return None
+        return store_result(out, name, _copied, name, None, shown)
     if isinstance(shown, tuple):
         return tuple(_copied(name, None, x) for x in shown)
     result = shown.clone(memory_format=contiguous_format)
@@ -60,9 +62,13 @@ def alias_copy(input: Tensor, *, out: Any = None):
 
 @composite(method=False)
 def as_strided_copy(
-    input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None = None,
-    *, out: Any = None,
-):  # fmt: skip
+    input: Tensor,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    storage_offset: int | None = None,
+    *,
+    out: Any = None,
+):
     """A copy of `as_strided`.  input (*) -> (*size)."""
     return _copied("as_strided_copy", out, as_strided(input, size, stride, storage_offset))
 
@@ -118,9 +124,14 @@ def select_copy(input: Tensor, dim: int, index: int, *, out: Any = None):
 @composite(method=False)
 @samples(lambda t: [(t(4, 3), 0, 1, 3), (t(4, 3), 1, None, None, 2)])
 def slice_copy(
-    input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1,
-    *, out: Any = None,
-):  # fmt: skip
+    input: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    out: Any = None,
+):
     """A copy of the slice start:end:step of `dim`.  input (*, n, *) -> (*, m, *)."""
     at = PREFIX[wrap_dim(dim, input._array.ndim)]
     return _copied("slice_copy", out, basic_index(input, (*at, slice(start, end, step), ...)))
@@ -235,7 +246,7 @@ def unsafe_split_with_sizes(xp, input, split_sizes: tuple[int, ...], dim: int = 
 
 @composite(method=False)
 def unsafe_split(tensor: Tensor, split_size_or_sections, dim: int = 0) -> tuple[Tensor, ...]:
-    """As `split`, but each piece may be written to in place: they share the memory, which no graph is told of.
+    """As `split`, but each piece may be written to in place: they share the memory, which no graph records.
 
     tensor (*, n, *) -> (*, size, *) ...
     """
@@ -268,9 +279,12 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]
 
 @composite()
 def as_strided_scatter(
-    input: Tensor, src: Tensor, size: tuple[int, ...], stride: tuple[int, ...],
+    input: Tensor,
+    src: Tensor,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
     storage_offset: int | None = None,
-):  # fmt: skip
+):
     """A copy of `input` with `src` as what `as_strided` shows.  input (*), src (*size) -> (*)."""
     result = input.clone()
     spot = as_strided(result, size, stride, storage_offset)

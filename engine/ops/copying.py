@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes, layouts
-from engine._checks import broadcast_shapes, numel, size_of
+from engine import backends
 from engine.autograd.graph import Node, edge_of, registered, requires_grad_of
 from engine.autograd.inplace import check_writable, rebase
-from engine.device import CPU, device
-from engine.device import device as make_device
-from engine.dispatch import composite, derivative, op, samples
+from engine.backends.cpu.relayout import copy_in_format, in_torch_order
+from engine.core import dtypes, layouts
+from engine.core.checks import broadcast_shapes, numel, size_of
+from engine.core.device import CPU, device
+from engine.core.device import device as make_device
+from engine.core.grad_mode import mode
+from engine.core.layouts import copy_preserved, empty_in_format, empty_strided
+from engine.core.storage import Memory, TypedStorage, UntypedStorage, follow, following, strided
+from engine.dispatch import composite, derivative, has, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
-from engine.grad_mode import mode
-from engine.layouts import copy_in_format, copy_preserved, empty_in_format, empty_strided
-from engine.ops._halves import CONVERTS
-from engine.storage import Memory, TypedStorage, UntypedStorage, follow, following, strided
+from engine.ops._half_conversion import CONVERTS
 from engine.tensor import Tensor, wrap
 
 _COMPLEX = "Casting complex values to real discards the imaginary part"
@@ -30,9 +32,11 @@ _COMPLEX = "Casting complex values to real discards the imaginary part"
 
 def cast_array(xp: Any, array: Any, target: Any) -> Any:
     """`array` as another numpy dtype, always a copy; complex to real takes the real part and warns."""
-    if array.dtype.kind == "c" and target.kind not in "cb":
+    if array.dtype.kind in "cW" and target.kind not in "cWb":
         warnings.warn(_COMPLEX, stacklevel=2)
-        array = array.real
+        array = dtypes.part(array, 0)
+    elif array.dtype.kind == "W" and target.kind == "b":
+        return array != array.dtype.type(0)  # ml_dtypes 0.6 casts 3 to a bool that is not 1
     if type(array) is np.ndarray:
         if array.size > 1 << 12 and (convert := CONVERTS.get((array.dtype.name, target.name))):
             return convert(array)
@@ -55,7 +59,7 @@ def move_array(array: Any, where: device, non_blocking: bool = False) -> Any:
 
 
 def same_place(array: Any, where: device) -> bool:
-    """Whether `array` is on the device meant by `where`."""
+    """Return whether `array` is on the device meant by `where`."""
     if type(array) is np.ndarray:
         return where.type == "cpu"
     have = backends.of_array(array).device_of(array)
@@ -89,11 +93,11 @@ def number_for(value: Any, dtype: Any, names: Any = None) -> Any:
         if not (info.min if kind == "i" else -info.max) <= value <= info.max:
             _overflow(dtype, names)
         return value if value >= 0 or kind == "i" else value + info.max + 1
-    if kind != "c" and isinstance(value, complex):
+    if kind not in "cW" and isinstance(value, complex):
         if value.imag:
             _overflow(dtype, names)
         return value.real
-    if kind != "c":
+    if kind not in "cW":
         value = float(value)
         limit = _LIMITS.get(dtype)
         if limit is None:
@@ -128,10 +132,10 @@ def clone(xp, input, *, memory_format=None):
     """A copy with memory of its own, in the graph.  input (*) -> (*)."""
     if memory_format is None and (input.flags.c_contiguous or type(input) is layouts.ChannelsLast):
         return input.copy("K")
-    return copy_in_format(xp, layouts.in_torch_order(input), memory_format)
+    return copy_in_format(xp, in_torch_order(input), memory_format)
 
 
-@op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False)
+@op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False, out_as="graph")
 @derivative(
     input=lambda grad, input_dtype, back: converted(
         grad.real if grad.is_complex() and not input_dtype.is_complex else grad, input_dtype, back
@@ -167,23 +171,21 @@ def converted(
 ) -> Tensor:
     """`tensor` of that dtype, on that device; itself when nothing changes."""
     array = tensor._array
-    if dtype is not None and dtype is tensor.dtype:
-        dtype = None
-    if where is not None and same_place(array, where):
-        where = None
+    dtype = None if dtype is tensor.dtype else dtype
+    where = None if where is None or same_place(array, where) else where
     if (
         dtype is None
         and where is None
         and not copy
-        and (
-            memory_format is None
-            or memory_format is layouts.preserve_format
-            or layouts.is_in_format(array, memory_format)
-        )
+        and (memory_format in (None, layouts.preserve_format) or layouts.is_suggested(array, memory_format))
     ):
         return tensor
     if dtype is not None and not isinstance(dtype, dtypes.dtype):
         dtype = dtypes.from_numpy(dtype)
+    if dtype is not None and dtype._np is None and dtype.name.startswith("float8_"):
+        from engine.encoded import float8  # at first need: few programs have such tensors
+
+        return float8.encoded(tensor if where is None else converted(tensor, None, where), dtype)
     return to_copy(tensor, dtype, where, memory_format, None if where is None else tensor.device, non_blocking)
 
 
@@ -247,8 +249,9 @@ for _name, _target in {
     "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
     "long": dtypes.int64, "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
     "bool": dtypes.bool, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128,
+    "chalf": dtypes.complex32,  # TypeError, which says that numpy has no such type
 }.items():  # fmt: skip
-    setattr(Tensor, _name, _caster(_name, _target))
+    setattr(Tensor, _name, has(elementwise=True)(_caster(_name, _target)))
 
 
 def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
@@ -258,7 +261,7 @@ def _cpu(self: Tensor, memory_format: Any = None) -> Tensor:
 
 def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """The tensor on a CUDA device; itself if it is there.  (*) -> (*).  RuntimeError without CuPy or a GPU."""
-    from engine.device import device as make
+    from engine.core.device import device as make
 
     where = make("cuda" if device is None else device)
     if where.type != "cuda":
@@ -317,7 +320,7 @@ def type_named(name: str) -> tuple[dtypes.dtype, device]:
 
 
 def is_contiguous(self: Tensor, memory_format: Any = layouts.contiguous_format) -> bool:
-    """Whether the elements lie in memory in the order of `memory_format`."""
+    """Return whether the elements lie in memory in the order of `memory_format`."""
     if self._channels_last is not None and memory_format is layouts.contiguous_format:
         return True
     return layouts.is_in_format(self._array, memory_format)
@@ -385,11 +388,11 @@ def overwrite(target: Tensor, node_class: Any = WriteBackward0) -> None:
         record_write(target, node_class((own_edge(target),)))
 
 
-def writable(target: Tensor) -> Any:
-    """The array of `target`, after the checks that come before an in-place write."""
+def writable(target: Tensor, expanded: str = "") -> Any:
+    """The array of `target`, after the checks that come before an in-place write (expanded: as the option of `op`)."""
     array = target._array
     if target._requires_grad or 0 in array.strides:
-        check_writable(target)
+        check_writable(target, expanded)
     return array
 
 
@@ -428,7 +431,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     input._vc[0] += 1
     if mode.enabled:
         mine = input._requires_grad and requires_grad_of(input)
-        yours = src._requires_grad and requires_grad_of(src) and input._array.dtype.kind in "fcV"
+        yours = src._requires_grad and requires_grad_of(src) and input._array.dtype.kind in "fcVW"
         if mine or yours:
             node = CopyBackwards((own_edge(input) if mine else None, edge_of(src) if yours else None))
             node.args = (
@@ -450,12 +453,12 @@ def store(array: Any, values: Any, non_blocking: bool = False) -> None:
     if type(array) is not np.ndarray or type(values) is not np.ndarray:
         _store_elsewhere(array, values, non_blocking)
         return
-    if values.dtype.kind == "c" and array.dtype.kind not in "cb":
+    if values.dtype.kind in "cW" and array.dtype.kind not in "cWb":
         warnings.warn(_COMPLEX, stacklevel=3)
-        values = values.real
+        values = dtypes.part(values, 0)
     if values.dtype is not array.dtype and type(array) is np.ndarray:
         with np.errstate(all="ignore"):
-            array[...] = values
+            array[...] = values.astype("c8") if values.dtype.kind == "W" else values
     else:
         array[...] = values
 
@@ -463,9 +466,9 @@ def store(array: Any, values: Any, non_blocking: bool = False) -> None:
 def _store_elsewhere(array: Any, values: Any, non_blocking: bool) -> None:
     """`store` where one array is not numpy's: each device computes on its own."""
     backend = backends.of_array(array)
-    if values.dtype.kind == "c" and array.dtype.kind not in "cb":
+    if values.dtype.kind in "cW" and array.dtype.kind not in "cWb":
         warnings.warn(_COMPLEX, stacklevel=4)
-        values = values.real
+        values = dtypes.part(values, 0)
     values = move_array(values, backend.device_of(array), non_blocking)
     if type(array) is np.ndarray:
         with np.errstate(all="ignore"):
@@ -475,7 +478,7 @@ def _store_elsewhere(array: Any, values: Any, non_blocking: bool) -> None:
         array[...] = values
 
 
-@composite(method=False)
+@composite(method=False, elementwise=True)
 def fill(input: Tensor, value: complex | Tensor):
     """A tensor as `input` with every element `value` (a number or a 0-dim tensor).  input (*) -> (*)."""
     result = clone(input)
@@ -506,7 +509,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             f"fill_() received an invalid combination of arguments - got ({type(value).__name__}), but expected one of:"
             "\n * (Number value)\n * (Tensor value)\n"
         )
-    array = writable(input)
+    array = writable(input, "allowed")
     array[...] = number_for(value, array.dtype)
     overwrite(input, FillBackward2)
     return input
@@ -533,9 +536,9 @@ def zero_(input: Tensor) -> Tensor:
     return input
 
 
-composite(method=True, public=False)(copy_)
-composite(method=True)(fill_)
-composite(method=True)(zero_)
+composite(method=True, public=False, recorded="fill")(copy_)
+composite(method=True, recorded="fill", elementwise=True)(fill_)
+composite(method=True, recorded="fill", elementwise=True)(zero_)
 
 
 # --- memory
@@ -631,7 +634,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = 
 
 
 def _steps(shape: Any) -> tuple[int, ...]:
-    from engine._checks import contiguous_strides
+    from engine.core.checks import contiguous_strides
 
     return contiguous_strides(shape)
 

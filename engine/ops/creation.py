@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes, layouts
-from engine._checks import size_of
+from engine import backends
 from engine.autograd.graph import registered
 from engine.autograd.inplace import check_writable
-from engine.device import CPU, device
-from engine.dispatch import composite, providers
+from engine.core import dtypes, layouts
+from engine.core.checks import size_of
+from engine.core.device import CPU, device
+from engine.core.dtypes import INEXACT
+from engine.core.grad_mode import mode
+from engine.dispatch import composite, has, providers
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.dispatch.promotion import is_number
-from engine.dtypes import INEXACT
-from engine.grad_mode import mode
 from engine.ops.copying import number_for
 from engine.tensor import Tensor, wrap
 
@@ -50,7 +51,7 @@ def inside(xp: Any, where: device) -> Any:
 
 def set_default_device(device: Any) -> None:
     """The device of tensors made without `device=`; None for the CPU."""
-    from engine.device import device as make
+    from engine.core.device import device as make
 
     _default_device[0] = None if device is None else make(device)
 
@@ -90,7 +91,8 @@ def numpy_dtype(dtype: Any, default: Any = None) -> Any:
 
 
 def finish(array: Any, requires_grad: builtins.bool, out: Any = None, name: str = "") -> Tensor:
-    """`array` as a tensor; written into `out` if there is one.  `name`: of the function, for its errors."""
+    """`array` as a tensor; written into `out` if there is one.  `name`: of a range, whose `out=` may have any shape
+    of so many elements."""
     if out is not None:
         return _finish_out(array, out, name)
     result = wrap(array)
@@ -102,7 +104,7 @@ def finish(array: Any, requires_grad: builtins.bool, out: Any = None, name: str 
 
 
 def _finish_out(array: Any, out: Tensor, name: str) -> Tensor:
-    """`array` written into `out`: a range (*n) into any shape of so many elements, row by row, as torch does."""
+    """`array` written into `out`: a range (*n) into any shape with as many elements, row by row, as torch does."""
     if not isinstance(out, Tensor):
         raise argument_error(name, None, "out", "Tensor", out)
     if mode.enabled and out.requires_grad:
@@ -110,7 +112,7 @@ def _finish_out(array: Any, out: Tensor, name: str) -> Tensor:
             f"aten::{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad."
         )
-    if name in _RANGES and out._array.size == array.size:
+    if name and out._array.size == array.size:
         array = array.reshape(out._array.shape)
     if out._array.shape != array.shape:
         registered.resize_out(out, array.shape)
@@ -118,9 +120,6 @@ def _finish_out(array: Any, out: Tensor, name: str) -> Tensor:
     out._array[...] = array
     out._vc[0] += 1
     return out
-
-
-_RANGES = frozenset(["arange", "range", "linspace", "logspace"])  # what looks only at how many elements `out` has
 
 
 def out_dtype(out: Any, dtype: Any, default: Any) -> Any:
@@ -151,14 +150,21 @@ def _without_strides(
 ) -> Tensor:
     """`zeros` and its like with a sparse `layout=` or `out=`."""
     if out is not None:
-        found = providers["sparse_sized"](name, shape, out.layout, out.dtype, out.device)
+        found = providers.sparse_sized(name, shape, out.layout, out.dtype, out.device)
         return out._become(found)  # type: ignore[no-any-return]
-    return providers["sparse_sized"](name, shape, layout, dtype, where, requires_grad)  # type: ignore[no-any-return]
+    return providers.sparse_sized(name, shape, layout, dtype, where, requires_grad)  # type: ignore[no-any-return]
 
 
-def _check_layout(layout: Any) -> None:
-    if layout is not None and layout is not layouts.strided:
+def dense_only(name: str, layout: Any) -> None:
+    """Raise NotImplementedError for any `layout=` but strided."""
+    if layout is layouts.strided:
+        return
+    if name == "full":
         raise RuntimeError("full(...) is not implemented for sparse layout")
+    raise NotImplementedError(
+        f"{name}(): layout={layout} is not supported; make a dense tensor and convert it by to_sparse() or "
+        "to_sparse_csr(), or use zeros or empty"
+    )
 
 
 # --- from sizes
@@ -184,9 +190,16 @@ def check_out(out: Any, layout: Any = None, where: Any = None) -> None:
 
 
 def _sized(
-    name: str, make: Any, sizes: tuple, out: Any, dtype: Any, layout: Any, where: Any, requires_grad: builtins.bool,
+    name: str,
+    make: Any,
+    sizes: tuple,
+    out: Any,
+    dtype: Any,
+    layout: Any,
+    where: Any,
+    requires_grad: builtins.bool,
     memory_format: Any,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A tensor of `sizes` from `make(shape, numpy dtype)`: zeros, ones or empty."""
     shape = sizes_of(name, "size", sizes)
     if (layout is not None or out is not None) and (layout not in _DENSE or (out is not None and out.is_sparse)):
@@ -217,52 +230,81 @@ def _sized(
     return finish(array, requires_grad, out)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation")
 def zeros(
-    *sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
+    *sizes: Any,
+    size: Any = None,
+    out: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: builtins.bool = False,
+    requires_grad: builtins.bool = False,
+    memory_format: Any = None,
     names: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A tensor of zeros.  zeros(*size) -> (*size)."""
     sizes = sizes if size is None else (size,)
     return _sized("zeros", np.zeros, sizes, out, dtype, layout, device, requires_grad, memory_format)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation")
 def ones(
-    *sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
+    *sizes: Any,
+    size: Any = None,
+    out: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: builtins.bool = False,
+    requires_grad: builtins.bool = False,
+    memory_format: Any = None,
     names: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A tensor of ones.  ones(*size) -> (*size)."""
     sizes = sizes if size is None else (size,)
     return _sized("ones", _ones, sizes, out, dtype, layout, device, requires_grad, memory_format)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation")
 def empty(
-    *sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
+    *sizes: Any,
+    size: Any = None,
+    out: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: builtins.bool = False,
+    requires_grad: builtins.bool = False,
+    memory_format: Any = None,
     names: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """An uninitialised tensor.  empty(*size) -> (*size)."""
     sizes = sizes if size is None else (size,)
     return _sized("empty", np.empty, sizes, out, dtype, layout, device, requires_grad, memory_format)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation")
 def full(
-    size: tuple[int, ...], fill_value: complex, *, out=None, dtype=None, layout=None, device=None,
-    pin_memory=False, requires_grad=False,
+    size: tuple[int, ...],
+    fill_value: complex,
+    *,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
     names=None,
-):  # fmt: skip
+):
     """A tensor filled with one number, in that number's dtype unless `dtype` says otherwise.
 
     full(size, v) -> (*size).
     """
     shape = _check_sizes(size_of(size))
     check_out(out, layout, device)
-    _check_layout(layout)
+    if layout is not None:
+        dense_only("full", layout)
     if isinstance(fill_value, Tensor):
         fill_value = fill_value.item()
     if dtype is None:
@@ -302,51 +344,72 @@ def _like(name: str, input: Any, dtype: Any, where: Any, memory_format: Any, req
     return finish(array, True) if requires_grad else wrap(array)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation", elementwise=True)
 def zeros_like(
-    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: builtins.bool = False,
+    requires_grad: builtins.bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """Zeros in the shape, dtype, device and strides of `input`.  input (*) -> (*)."""
     if layout is not None and layout is not layouts.strided:
-        return providers["sparse_sized"](
-            "zeros", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad
-        )
+        return providers.sparse_sized("zeros", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad)
     return _like("zeros_like", input, dtype, device, memory_format, requires_grad)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation", elementwise=True)
 def ones_like(
-    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: builtins.bool = False,
+    requires_grad: builtins.bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """Ones in the shape, dtype, device and strides of `input`.  input (*) -> (*)."""
     if layout is not None and layout is not layouts.strided:
-        return providers["sparse_sized"](
-            "ones", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad
-        )
+        return providers.sparse_sized("ones", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad)
     return _like("ones_like", input, dtype, device, memory_format, requires_grad)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation", elementwise=True)
 def empty_like(
-    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: builtins.bool = False,
+    requires_grad: builtins.bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """Uninitialised memory in the shape, dtype, device and strides of `input`.  input (*) -> (*)."""
     if layout is not None and layout is not layouts.strided:
-        return providers["sparse_sized"](
-            "empty", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad
-        )
+        return providers.sparse_sized("empty", tuple(input.shape), layout, dtype or input.dtype, device, requires_grad)
     return _like("empty_like", input, dtype, device, memory_format, requires_grad)
 
 
-@composite(method=False)
+@composite(method=False, recorded="creation", elementwise=True)
 def full_like(
-    input: Tensor, fill_value: complex, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+    input: Tensor,
+    fill_value: complex,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
     memory_format=None,
-):  # fmt: skip
+):
     """A tensor as `input` filled with one number.  input (*) -> (*)."""
+    if layout is not None:
+        dense_only("full_like", layout)
     array = like_array(input._array, dtype, device, memory_format)
     array[...] = number_for(fill_value.item() if isinstance(fill_value, Tensor) else fill_value, array.dtype)
     return finish(array, requires_grad)
@@ -364,6 +427,8 @@ def empty_strided(
     pin_memory=False,
 ):
     """An uninitialised tensor with these strides.  -> (*size)."""
+    if layout is not None:
+        dense_only("empty_strided", layout)
     target = numpy_dtype(dtype)
     xp, where = place_of(device)
     with inside(xp, where):
@@ -383,6 +448,8 @@ def empty_permuted(
     pin_memory=False,
 ):
     """An uninitialised tensor that fills memory in the order of dims `physical_layout`.  -> (*size)."""
+    if layout is not None:
+        dense_only("empty_permuted", layout)
     sizes, order = size_of(size), size_of(physical_layout)
     if len(order) != len(sizes):
         raise RuntimeError(
@@ -402,10 +469,20 @@ def empty_permuted(
 
 def _new(fill: str) -> Any:
     def method(
-        self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-        pin_memory: builtins.bool = False, requires_grad: builtins.bool = False, memory_format: Any = None,
-    ) -> Tensor:  # fmt: skip
+        self: Tensor,
+        *sizes: Any,
+        size: Any = None,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: builtins.bool = False,
+        requires_grad: builtins.bool = False,
+        memory_format: Any = None,
+    ) -> Tensor:
         shape = _check_sizes(sizes_of("new_" + fill, "size", sizes if size is None else (size,)))
+        if layout is not None and layout is not layouts.strided:
+            like = self.dtype if dtype is None else dtype, self.device if device is None else device
+            return providers.sparse_sized(fill, shape, layout, *like, requires_grad)  # type: ignore[no-any-return]
         xp, where = _place_like(self, device)
         with inside(xp, where):
             array = getattr(xp, fill)(shape, self._array.dtype if dtype is None else numpy_dtype(dtype))
@@ -413,7 +490,7 @@ def _new(fill: str) -> Any:
 
     method.__name__ = method.__qualname__ = "new_" + fill
     method.__doc__ = f"`{fill}` of a size, in the dtype and on the device of this tensor.  -> (*size)."
-    return method
+    return has(recorded="constant")(method)
 
 
 def _place_like(tensor: Tensor, where: Any) -> tuple[Any, Any]:
@@ -428,11 +505,21 @@ def _place_like(tensor: Tensor, where: Any) -> tuple[Any, Any]:
 Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty = _new("zeros"), _new("ones"), _new("empty")
 
 
+@has(recorded="constant")
 def _new_full(
-    self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
-    pin_memory: builtins.bool = False, requires_grad: builtins.bool = False,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: builtins.bool = False,
+    requires_grad: builtins.bool = False,
+) -> Tensor:
     """A tensor of one number, in the dtype and on the device of this one.  -> (*size)."""
+    if layout is not None:
+        dense_only("new_full", layout)
     target = self._array.dtype if dtype is None else numpy_dtype(dtype)
     xp, where = _place_like(self, device)
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
@@ -468,15 +555,17 @@ def _new_legacy(self: Tensor, *args: Any, size: Any = None, device: Any = None) 
     return _legacy_new(Tensor, self.dtype, args, where)
 
 
-Tensor.new_full,  Tensor.new_empty_strided, Tensor.new = (
-    _new_full,  _new_empty_strided, _new_legacy,
-)  # fmt: skip
+Tensor.new_full, Tensor.new_empty_strided, Tensor.new = (
+    _new_full,
+    _new_empty_strided,
+    _new_legacy,
+)
 
 
 # --- matrices
 
 
-@composite(method=False)
+@composite(method=False, recorded="constant")
 def eye(
     n: int,
     m: int | None = None,
@@ -489,6 +578,8 @@ def eye(
     requires_grad=False,
 ):
     """Ones on the diagonal, zeros elsewhere.  -> (n, m)."""
+    if layout is not None:
+        dense_only("eye", layout)
     check_out(out, layout, device)
     m = n if m is None else m
     for size, name in ((n, "n"), (m, "m")):
@@ -515,10 +606,14 @@ def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, inside_of: Any
 @composite(method=False)
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None, layout=None):
     """Row and column numbers of the lower triangle of a matrix, row by row.  -> (2, count)."""
+    if layout is not None:
+        dense_only("tril_indices", layout)
     return _triangle_indices(row, col, dtype, device, lambda i, j: j - i <= offset)
 
 
 @composite(method=False)
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None, layout=None):
     """Row and column numbers of the upper triangle of a matrix, row by row.  -> (2, count)."""
+    if layout is not None:
+        dense_only("triu_indices", layout)
     return _triangle_indices(row, col, dtype, device, lambda i, j: j - i >= offset)

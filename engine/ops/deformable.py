@@ -143,9 +143,22 @@ def _masked(plan, mask, image, at, use_mask):
     ]
 )
 def deform_conv2d(
-    xp, input, weight, offset, mask, bias, stride_h: int, stride_w: int, pad_h: int, pad_w: int, dilation_h: int,
-    dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
-):  # fmt: skip
+    xp,
+    input,
+    weight,
+    offset,
+    mask,
+    bias,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+):
     """Convolution whose samples are moved by offsets and weighted by a mask.
 
     input (N, C, H, W), weight (O, C/groups, kH, kW), offset (N, 2 G kH kW, H', W'), mask (N, G kH kW, H', W'), bias (O)
@@ -170,14 +183,32 @@ def deform_conv2d(
 
 
 @op(
-    public=False, out=False, method=False, tensors=("offset",), gradgrad=False,
+    public=False,
+    out=False,
+    method=False,
+    tensors=("offset",),
+    gradgrad=False,
     why="torchvision has no second derivative of it either",
     returns=("grad_input", "grad_weight", "grad_offset", "grad_mask", "grad_bias"),
-)  # fmt: skip
+)
 def deform_conv2d_backward(
-    xp, grad_output, input, weight, offset, mask, bias, stride_h: int, stride_w: int, pad_h: int, pad_w: int,
-    dilation_h: int, dilation_w: int, groups: int, offset_groups: int, use_mask: bool,
-):  # fmt: skip
+    xp,
+    grad_output,
+    input,
+    weight,
+    offset,
+    mask,
+    bias,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    groups: int,
+    offset_groups: int,
+    use_mask: bool,
+):
     """The gradients of deform_conv2d.  grad_output (N, O, H', W'), operands as there -> each of its operand's shape."""
     geometry = _geometry(stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w)
     plan = _Plan(input, weight, offset, mask, bias, *geometry, groups, offset_groups, use_mask)

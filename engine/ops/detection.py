@@ -48,7 +48,9 @@ def _below(threshold, dtype):
 
 
 def _overlapping(xp, first, second, threshold):
-    """Whether boxes overlap by more than the threshold.  first (5, A, 1), second (5, 1, B): x1, y1, x2, y2, area."""
+    """Return whether boxes overlap by more than the threshold.  first (5, A, 1), second (5, 1, B): x1, y1, x2, y2,
+    area.
+    """
     width = xp.minimum(first[2], second[2])
     width -= xp.maximum(first[0], second[0])
     height = xp.minimum(first[3], second[3])
@@ -62,7 +64,7 @@ def _overlapping(xp, first, second, threshold):
     return common > threshold
 
 
-@op(public=False, out=False, method=False, tensors=("dets", "scores"))
+@op(public=False, out=False, method=False, tensors=("dets", "scores"), size_by_values=True)
 @samples(
     lambda t: [
         (t.of([[0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30], [0, 0, 9, 10.0]]), t.of([0.5, 0.9, 0.3, 0.7]), 0.5),
@@ -346,9 +348,15 @@ _ROIS = [[0, 0.5, 1, 3.2, 4.1], [1, 1, 0, 5, 3], [0, -2, -1, 1.5, 2.5], [1, 3, 3
     ]
 )
 def roi_align(
-    xp, input, rois, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int = -1,
+    xp,
+    input,
+    rois,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int = -1,
     aligned: bool = False,
-):  # fmt: skip
+):
     """Means of bilinear samples in the bins of each region (arXiv:1703.06870).
 
     input (N, C, H, W), rois (K, 5) -> (K, C, pooled_height, pooled_width).
@@ -371,9 +379,19 @@ def roi_align(
     ]
 )
 def roi_align_backward(
-    xp, grad_output, rois, spatial_scale: float, pooled_height: int, pooled_width: int, batch_size: int, channels: int,
-    height: int, width: int, sampling_ratio: int, aligned: bool,
-):  # fmt: skip
+    xp,
+    grad_output,
+    rois,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+    sampling_ratio: int,
+    aligned: bool,
+):
     """The gradient of roi_align.  grad_output (K, C, pH, pW), rois (K, 5) -> (N, C, H, W)."""
     _check_rois("_roi_align_backward", grad_output, rois, "grad")
     shape = (batch_size, channels, height, width)
@@ -392,9 +410,14 @@ def _mapping(xp, count, channels, bins):
 
 
 @op(
-    public=False, out=False, method=False, tensors=("rois",), returns=("output", "channel_mapping"),
-    nondifferentiable=("channel_mapping",), node="PsRoiAlignBackward0",
-)  # fmt: skip
+    public=False,
+    out=False,
+    method=False,
+    tensors=("rois",),
+    returns=("output", "channel_mapping"),
+    nondifferentiable=("channel_mapping",),
+    node="PsRoiAlignBackward0",
+)
 @derivative(
     input=lambda grad0, rois, input_shape, spatial_scale, pooled_height, pooled_width, sampling_ratio: (
         ps_roi_align_backward(
@@ -430,10 +453,19 @@ def ps_roi_align(
 )
 @samples(lambda t: [(t(4, 2, 2, 3), t.of(_ROIS), None, 1.0, 2, 3, 2, 2, 12, 5, 6)])
 def ps_roi_align_backward(
-    xp, grad_output, rois, channel_mapping=None, spatial_scale: float = 1.0, pooled_height: int = 1,
-    pooled_width: int = 1, sampling_ratio: int = -1, batch_size: int = 1, channels: int = 1, height: int = 1,
+    xp,
+    grad_output,
+    rois,
+    channel_mapping=None,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    sampling_ratio: int = -1,
+    batch_size: int = 1,
+    channels: int = 1,
+    height: int = 1,
     width: int = 1,
-):  # fmt: skip
+):
     """The gradient of ps_roi_align; the mapping follows from the sizes.  (K, C, pH, pW) -> (N, C pH pW, H, W)."""
     _check_rois("_ps_roi_align_backward", grad_output, rois, "grad")
     shape = (batch_size, channels, height, width)
@@ -441,9 +473,14 @@ def ps_roi_align_backward(
 
 
 @op(
-    public=False, out=False, method=False, tensors=("rois",), returns=("output", "channel_mapping"),
-    nondifferentiable=("channel_mapping",), node="PsRoiPoolBackward0",
-)  # fmt: skip
+    public=False,
+    out=False,
+    method=False,
+    tensors=("rois",),
+    returns=("output", "channel_mapping"),
+    nondifferentiable=("channel_mapping",),
+    node="PsRoiPoolBackward0",
+)
 @derivative(
     input=lambda grad0, rois, input_shape, spatial_scale, pooled_height, pooled_width: ps_roi_pool_backward(
         grad0, rois, None, spatial_scale, pooled_height, pooled_width, *input_shape
@@ -475,9 +512,18 @@ def ps_roi_pool(xp, input, rois, spatial_scale: float, pooled_height: int, poole
 )
 @samples(lambda t: [(t(4, 2, 2, 3), t.of(_ROIS), None, 1.0, 2, 3, 2, 12, 5, 6)])
 def ps_roi_pool_backward(
-    xp, grad_output, rois, channel_mapping=None, spatial_scale: float = 1.0, pooled_height: int = 1,
-    pooled_width: int = 1, batch_size: int = 1, channels: int = 1, height: int = 1, width: int = 1,
-):  # fmt: skip
+    xp,
+    grad_output,
+    rois,
+    channel_mapping=None,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    batch_size: int = 1,
+    channels: int = 1,
+    height: int = 1,
+    width: int = 1,
+):
     """The gradient of ps_roi_pool; the mapping follows from the sizes.  (K, C, pH, pW) -> (N, C pH pW, H, W)."""
     _check_rois("_ps_roi_pool_backward", grad_output, rois, "grad")
     return _unpool(xp, grad_output, rois, "mean", spatial_scale, (batch_size, channels, height, width), 0, True)
@@ -496,9 +542,14 @@ def _bins(xp, start, end, count, size):
 
 
 @op(
-    public=False, out=False, method=False, tensors=("rois",), returns=("output", "argmax"),
-    nondifferentiable=("argmax",), node="RoiPoolBackward0",
-)  # fmt: skip
+    public=False,
+    out=False,
+    method=False,
+    tensors=("rois",),
+    returns=("output", "argmax"),
+    nondifferentiable=("argmax",),
+    node="RoiPoolBackward0",
+)
 @derivative(
     input=lambda grad0, rois, result1, input_shape, spatial_scale, pooled_height, pooled_width: roi_pool_backward(
         grad0, rois, result1, spatial_scale, pooled_height, pooled_width, *input_shape
@@ -565,9 +616,18 @@ def _cells(xp, rois, argmax, shape):
 @derivative(grad_output=lambda grad, rois, argmax: roi_pool_gather(grad, rois, argmax))
 @samples(lambda t: [(t(4, 2, 2, 2), t.of(_ROIS), t.integers(-1, 20, 4, 2, 2, 2), 1.0, 2, 2, 2, 2, 4, 5)])
 def roi_pool_backward(
-    xp, grad_output, rois, argmax, spatial_scale: float, pooled_height: int, pooled_width: int, batch_size: int,
-    channels: int, height: int, width: int,
-):  # fmt: skip
+    xp,
+    grad_output,
+    rois,
+    argmax,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+):
     """The gradient of roi_pool: to the largest value of each bin.  (K, C, pH, pW) -> (N, C, H, W)."""
     _check_rois("_roi_pool_backward", grad_output, rois, "grad")
     shape = (batch_size, channels, height, width)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from engine import dtypes
-from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes, numel
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.linalg.products import matmul, scalar_name
+from engine.ops.products import matmul, scalar_name
 from engine.tensor import Tensor
 
 _CHUNK = 1 << 22  # elements of differences in memory at once
@@ -121,7 +121,7 @@ _MODES = (
 )
 
 
-@composite(method=False)
+@composite(method=False, autocast="float32")
 @samples(lambda t: [(t(3, 2), t(4, 2)), (t(2, 3, 2), t(4, 2), 1.0)])
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """Distances in the p-norm between the rows of x1 and of x2; the gradient is 0 where points coincide.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine._checks import wrap_dim
+from engine.core.checks import wrap_dim
 from engine.dispatch import derivative, op, overload, samples
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.ops.pointwise.select import maximum, minimum
@@ -60,13 +60,13 @@ def add_along(xp, grad_output, index, shape, dim):
 
 
 def _comparable(name: str, input: Any) -> None:
-    if input.dtype.kind == "c":
+    if input.dtype.kind in "cW":
         raise not_implemented(name, input)
 
 
 def best_along(xp: Any, name: str, input: Any, dim: Any, keepdim: bool, largest: bool) -> tuple[Any, Any]:
     """(values, first indices) of the extremes along `dim`."""
-    if input.dtype.kind == "c":
+    if input.dtype.kind in "cW":
         raise RuntimeError(f"{name}(): does not support complex input")
     axis = wrap_dim(dim, input.ndim)
     if not input.ndim:
@@ -126,9 +126,7 @@ def _dim_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(
-    form="max", returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0",
-blocks="rows")  # fmt: skip
+@op(form="max", returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0", blocks="rows")
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def max_dim(xp, input, dim: int, keepdim: bool = False):
@@ -139,9 +137,7 @@ def max_dim(xp, input, dim: int, keepdim: bool = False):
     return best_along(xp, "max", input, dim, keepdim, True)
 
 
-@op(
-    form="min", returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0",
-blocks="rows")  # fmt: skip
+@op(form="min", returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0", blocks="rows")
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def min_dim(xp, input, dim: int, keepdim: bool = False):
@@ -222,8 +218,14 @@ def min(
 
 
 def _spread_samples(t: Any) -> list[Any]:
-    return [(t.distinct(3, 4),), (t(),), (t.distinct(3, 4), 1), (t.distinct(2, 3, 4), (0, 2), True), (t(2, 0), 0),
-            (t.integers(0, 3, 4), 0)]  # fmt: skip
+    return [
+        (t.distinct(3, 4),),
+        (t(),),
+        (t.distinct(3, 4), 1),
+        (t.distinct(2, 3, 4), (0, 2), True),
+        (t(2, 0), 0),
+        (t.integers(0, 3, 4), 0),
+    ]
 
 
 @op()
@@ -252,8 +254,9 @@ def amin(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
     return input.min(axis=axis_of(None if dim == () else dim, input.ndim), keepdims=keepdim)
 
 
-def _aminmax_backward(grad0: Any, grad1: Any, input: Tensor, result0: Tensor, result1: Tensor, dim: Any,
-                      keepdim: bool) -> Tensor:  # fmt: skip
+def _aminmax_backward(
+    grad0: Any, grad1: Any, input: Tensor, result0: Tensor, result1: Tensor, dim: Any, keepdim: bool
+) -> Tensor:
     parts = [_among(g, input, r, dim, keepdim) for g, r in ((grad0, result0), (grad1, result1)) if g is not None]
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
@@ -282,7 +285,7 @@ def aminmax(xp, input, *, dim: int | None = None, keepdim: bool = False):
 
 
 def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
-    if input.dtype.kind in "cb":
+    if input.dtype.kind in "cWb":
         raise RuntimeError(f"{name}(): does not support {'complex' if input.dtype.kind == 'c' else 'bool'} input")
     nonempty(name, input, dim, IndexError)
     if dim is None or not input.ndim:

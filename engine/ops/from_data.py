@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine.device import device
+from engine import backends
+from engine.core import dtypes
+from engine.core.device import device
+from engine.core.legacy_constructor import listed
+from engine.core.storage import UntypedStorage
+from engine.core.tensor_messages import outside, warn_once
 from engine.dispatch import composite
-from engine.legacy_constructor import listed
 from engine.ops.copying import cast_array, converted, copy_in_format, move_array, number_for
 from engine.ops.creation import _default_device, finish, numpy_dtype, place_of
-from engine.storage import UntypedStorage
 from engine.tensor import Tensor, wrap
 
 # --- from data
 
 _COPY_WARNING = (
     "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-    "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
+    "sourceTensor.detach().clone().requires_grad_(True), rather than {}."
 )
 _NUMBERS = {builtins.bool, builtins.int, builtins.float, builtins.complex}
 
@@ -31,11 +33,13 @@ _NUMBERS = {builtins.bool, builtins.int, builtins.float, builtins.complex}
 def array_of(data: Any, dtype: Any = None, copy: builtins.bool = True) -> np.ndarray:
     """Numbers, nested sequences, numpy arrays or one-element Tensors as a host array, typed as torch does."""
     kind = type(data)
+    if kind is list or kind is tuple:
+        return _of_sequence(data, dtype)
     if kind in _NUMBERS:
         target = dtypes.to_numpy(dtypes.of_number(data) if dtype is None else dtype)
         if kind is builtins.int and target.kind in "iu":
             return np.array(_checked_int(data, target), target)
-        if kind is builtins.complex and target.kind != "c":
+        if kind is builtins.complex and target.kind not in "cW":
             raise TypeError("must be real number, not complex")
         if target.kind not in "fV":
             return np.array(number_for(data, target, {}), target)
@@ -91,10 +95,14 @@ def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
     if types <= _NUMBERS:
         if dtype is None:
             found = (
-                dtypes.default_complex() if builtins.complex in types
-                else dtypes.get_default_dtype() if builtins.float in types or not types
-                else dtypes.int64 if builtins.int in types else dtypes.bool
-            )  # fmt: skip
+                dtypes.default_complex()
+                if builtins.complex in types
+                else dtypes.get_default_dtype()
+                if builtins.float in types or not types
+                else dtypes.int64
+                if builtins.int in types
+                else dtypes.bool
+            )
         else:
             found = dtype
         target = dtypes.to_numpy(found)
@@ -108,7 +116,7 @@ def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
             return np.array(data, np.int64).astype(target)  # negative numbers wrap around in unsigned types
         except (ValueError, TypeError):
             _refuse_ragged(data, 0, _lengths(data))
-            if builtins.complex in types and target.kind != "c":
+            if builtins.complex in types and target.kind not in "cW":
                 raise TypeError("must be real number, not complex") from None
             raise
     if builtins.str in types or types & {builtins.bytes, type(None), dict, set}:
@@ -118,6 +126,12 @@ def _of_sequence(data: Any, dtype: Any) -> np.ndarray:
         if dtype is None and isinstance(next(_leaves(data)), builtins.str):
             raise ValueError("too many dimensions 'str'")
         raise TypeError(f"new(): invalid data type '{bad.__name__}'")
+    if np.ndarray in types:
+        warn_once(
+            "list of arrays",
+            "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting the list to "
+            "a single numpy.ndarray with numpy.array() before converting to a tensor.",
+        )
     return _of_objects(data, dtype)
 
 
@@ -217,13 +231,26 @@ def _of_objects(data: Any, dtype: Any) -> np.ndarray:
 
 @composite(method=False)
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False, names=None, _warn=True):
-    """A leaf with a copy of `data`: numbers, nested sequences, numpy arrays, one Tensor.  -> shape of data.
+    """A leaf with a copy of `data`.  -> shape of data.
 
-    Integers give int64, floats the default dtype, bools bool.  ValueError for ragged sequences.
+    Args:
+        data: Numbers, nested sequences, numpy arrays, one Tensor.
+        dtype: By default int64 of integers, the default dtype of floats, bool of bools.
+        device: By default the default device.
+        requires_grad: Whether operations on it are recorded.
+        pin_memory: Put it where copies to a GPU are asynchronous.
+
+    Returns:
+        The Tensor.
+
+    Raises:
+        ValueError: ragged sequences.
+        RuntimeError: objects without a dtype.
+        TypeError: text.
     """
     if isinstance(data, Tensor):
         if _warn:
-            warnings.warn(_COPY_WARNING, stacklevel=2)
+            warnings.warn(_COPY_WARNING.format("torch.tensor(sourceTensor)"), stacklevel=outside())
         xp = backends.xp_of(data._array)
         if dtype is None or dtype is data.dtype:
             array = copy_in_format(xp, data._array, None)
@@ -269,9 +296,11 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
             result = result.to(device)
     else:
         result = as_tensor(obj, dtype=dtype, device=device)
-    shares = result is source or (isinstance(source, np.ndarray) and np.shares_memory(result._array, source)) or (
-        isinstance(source, Tensor) and result._array is source._array
-    )  # fmt: skip
+    shares = (
+        result is source
+        or (isinstance(source, np.ndarray) and np.shares_memory(result._array, source))
+        or (isinstance(source, Tensor) and result._array is source._array)
+    )
     if copy and (shares or isinstance(source, bytes | bytearray | memoryview)):
         result = result.clone()
     elif copy is False and not shares and not isinstance(source, bytes | bytearray | memoryview):
@@ -307,7 +336,15 @@ def _check_strides(array: np.ndarray) -> None:
 def from_numpy(ndarray):
     """A Tensor that shares the memory of a numpy array.  ndarray (*) -> (*).
 
-    TypeError for other objects and dtypes.
+    Args:
+        ndarray: The array; writes to it are seen by the Tensor, and the other way round.
+
+    Returns:
+        The Tensor.
+
+    Raises:
+        TypeError: other objects, and dtypes that torch lacks.
+        ValueError: a foreign byte order, or negative strides.
     """
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
@@ -331,9 +368,16 @@ def from_numpy(ndarray):
 
 @composite(method=False)
 def from_file(
-    filename: str, shared: Any = None, size: int = 0, *, dtype=None, layout=None, device=None, pin_memory=False,
+    filename: str,
+    shared: Any = None,
+    size: int = 0,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
     requires_grad=False,
-):  # fmt: skip
+):
     """A 1-d Tensor over the first `size` elements of a file, mapped into memory.  -> (size).
 
     If `shared`, what is written reaches the file, which is made or grown to that size first.  RuntimeError for a file
@@ -424,16 +468,25 @@ Tensor.__dlpack__, Tensor.__dlpack_device__ = _dlpack, _dlpack_device
 
 
 def _new_tensor(
-    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: builtins.bool = False,
-    layout: Any = None, pin_memory: builtins.bool = False,
-) -> Tensor:  # fmt: skip
+    self: Tensor,
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+    layout: Any = None,
+    pin_memory: builtins.bool = False,
+) -> Tensor:
     """A copy of `data` in the dtype and on the device of this tensor.  -> shape of data."""
     if isinstance(data, Tensor):
-        warnings.warn(_COPY_WARNING, stacklevel=2)
+        warnings.warn(_COPY_WARNING.format("tensor.new_tensor(sourceTensor)"), stacklevel=outside())
     return tensor(
-        data, dtype=self.dtype if dtype is None else dtype, device=self.device if device is None else device,
-        requires_grad=requires_grad, _warn=False,
-    )  # fmt: skip
+        data,
+        dtype=self.dtype if dtype is None else dtype,
+        device=self.device if device is None else device,
+        requires_grad=requires_grad,
+        _warn=False,
+    )
 
 
 Tensor.new_tensor = _new_tensor

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine._checks import wrap_dim
+from engine import backends
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
+from engine.core.grad_mode import mode
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.out import store
-from engine.grad_mode import mode
 from engine.ops.copying import number_for
 from engine.ops.shape import basic_index, place
 from engine.tensor import Tensor, wrap
@@ -38,7 +39,9 @@ def check_bounds(index: Any, n: int, dim: int, low: int = 0, error: Any = Runtim
 
 
 def all_below(index: Any, n: int, low: int = 0) -> bool:
-    """Whether low <= index < n: one reduction where low is 0, negative numbers being large when read without sign."""
+    """Return whether low <= index < n: one reduction where low is 0, negative numbers being large when read without
+    sign.
+    """
     if not low and index.flags.c_contiguous:
         return bool(index.view(_UNSIGNED[index.dtype.itemsize]).max() < n)
     return bool(index.min() >= low and index.max() < n)
@@ -89,15 +92,17 @@ def _check_gather(input: Any, index: Any, dim: int) -> int:
     return dim
 
 
-@op(keeps=("input",))
+@op(keeps=("input",), out_as="disjoint")
 @derivative(input=lambda grad, input_shape, dim, index: scatter_add(zeros_of(grad, input_shape), dim, index, grad))
 @samples(
     lambda t: [
-        (t(3, 4), 1, t.integers(0, 4, 3, 2)), (t(3, 4), 0, t.integers(0, 3, 5, 4)),
+        (t(3, 4), 1, t.integers(0, 4, 3, 2)),
+        (t(3, 4), 0, t.integers(0, 3, 5, 4)),
         (t(3, 4), 0, t.integers(0, 3, 2, 2)),
-        (t(), 0, t.of(0)), (t(3), 0, t.integers(0, 1, 0)),
+        (t(), 0, t.of(0)),
+        (t(3), 0, t.integers(0, 1, 0)),
     ]
-)  # fmt: skip
+)
 def gather(xp, input, dim: int, index, *, sparse_grad: bool = False):
     """Values along `dim` at the places `index` gives.  input (*, n, *), index (*i) -> (*i)."""
     check_index_dtype(index, "gather")
@@ -218,7 +223,7 @@ def widen(grad, shape):
     return place(grad, tuple(shape), tuple(slice(0, n) for n in grad._array.shape))
 
 
-@op(inplace=True, tensors=("src",))
+@op(inplace=True, tensors=("src",), autocast={"cuda": "widest"})
 @derivative(
     input=lambda grad: grad,
     src=lambda grad, dim, index, src_shape: widen(grad.gather(dim, index), src_shape),
@@ -326,13 +331,14 @@ def scatter_(
 )
 @samples(
     lambda t: [
-        (t(3, 4), 1, t.of([[0, 2], [2, 2]]), t(2, 2), "sum"), (t(3, 4), 1, t.of([[0, 2], [2, 2]]), t(2, 2), "mean"),
+        (t(3, 4), 1, t.of([[0, 2], [2, 2]]), t(2, 2), "sum"),
+        (t(3, 4), 1, t.of([[0, 2], [2, 2]]), t(2, 2), "mean"),
         (t(3), 0, t.of([1, 1]), t(2), "prod"),
         (t.distinct(3), 0, t.of([1, 1, 0]), t.distinct(3), "amax", {"include_self": False}),
         (t(3), 0, t.of([1, 1]), t(2), "mean", {"include_self": False}),
         (t.uniform(1, 2, 3), 0, t.of([1]), t.uniform(-2, -1, 1), "amin"),
     ]
-)  # fmt: skip
+)
 def scatter_reduce(xp, input, dim: int, index, src, reduce: str, *, include_self: bool = True, out=None):
     """`src` combined along `dim` where `index` says: sum, prod, mean, amax, amin.
 
@@ -409,7 +415,7 @@ def reduce_backward(grad, input, dim, index, src, reduce, include_self, result):
 
 
 def widen_back(src, index):
-    """What was used of `src`."""
+    """Return the part of `src` that was used."""
     shape = index._array.shape
     return src if src._array.shape == shape else basic_index(src, (*(slice(0, n) for n in shape), ...))
 

@@ -1,6 +1,5 @@
 """`x[index]`, `x[index] = value`, `index_put`.
 
-Note [Indexing]
 An index of ints, slices, None and Ellipsis is basic: one view op.  As soon as it holds a tensor, a list, a mask or a
 bool it is advanced: first its basic part as a view (torch takes ints for basic here, numpy does not), then one op over
 what is left, of integer arrays and full slices, where torch and numpy agree.  Masks become integer arrays (`nonzero`)
@@ -15,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine._checks import broadcast_shapes, numel
+from engine import backends
 from engine.autograd.graph import requires_grad_of
 from engine.autograd.inplace import check_writable
-from engine.autograd.versions import check_input
+from engine.autograd.versions import check_input, guard
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes, numel
+from engine.core.grad_mode import mode
+from engine.core.layouts import copy_preserved
 from engine.dispatch import composite, derivative, op, samples
-from engine.grad_mode import mode
-from engine.layouts import copy_preserved
 from engine.ops.copying import copy_, fill_, move_array, number_for
 from engine.ops.from_data import array_of
 from engine.ops.shape import alias, basic_index, item_index, unsqueeze
@@ -136,7 +136,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         values = index._array
         if values.ndim and values.dtype is _LONG and type(values) is type(self._array) and self._array.ndim:
             version = index._vc[-1 if self._requires_grad and mode.enabled else 0]
-            return index_tensors(self, Indices((values,), ((index, version),)))
+            return _indexed(self, Indices((values,), ((index, version),)))
     elif index is None:
         return unsqueeze(self, 0)
     elif index is Ellipsis:
@@ -144,10 +144,16 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     basic, advanced = parse(self._array, index)
     if basic is not None:
         self = _basic(self, basic) if basic else alias(self)
-    return self if advanced is None else index_tensors(self, advanced)
+    return self if advanced is None else _indexed(self, advanced)
 
 
 # --- advanced
+
+
+def _indexed(self: Tensor, indices: Indices) -> Tensor:
+    """The elements at `indices`, which the node saves."""
+    result = index_tensors(self, indices)
+    return guard(result, *[t for t, _ in indices.tensors]) if result._requires_grad else result
 
 
 class Indices:
@@ -173,7 +179,7 @@ class Indices:
 
 
 def _is_tuple_like(index: Any) -> bool:
-    """Whether torch still takes a sequence for a tuple of indices."""
+    """Return whether torch still takes a sequence for a tuple of indices."""
     if not isinstance(index, Sequence) or (isinstance(index, str) and len(index) == 0) or len(index) >= 32:
         return False
     return any(x is None or x is Ellipsis or isinstance(x, Tensor | Sequence | slice | np.ndarray) for x in index)
@@ -442,6 +448,7 @@ def accumulate_at(xp: Any, result: Any, arrays: tuple, values: Any) -> None:
 
 @op(
     inplace=True,
+    expanded="index_put_",
     public=False,
     method=False,
     node="IndexPutBackward0",
@@ -526,18 +533,21 @@ def _indices_of(array: Any, indices: Any) -> Indices:
     return found
 
 
-@composite()
+@composite(autocast={"cuda": "widest"}, recorded="size")
 def index_put(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     """`values` stored (accumulate: added) at the places a tuple of index tensors names.
 
     input (*), values (*b) -> (*).
     """
-    return put_indices(input, _indices_of(input._array, indices), values, accumulate)
+    places = _indices_of(input._array, indices)
+    return guard(put_indices(input, places, values, accumulate), *[i for i in indices if isinstance(i, Tensor)])
 
 
-@composite(public=True)
+@composite(public=True, recorded="size")
 def index_put_(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     """In place: `index_put`.  input (*), values (*b) -> (*)."""
+    if accumulate:
+        check_writable(input)  # a sum in a cell of an expanded tensor depends on the order of the writes
     return put_indices_(input, _indices_of(input._array, indices), values, accumulate)
 
 
@@ -611,11 +621,13 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
         check_writable(self)
     recorded = mode.enabled and (
         (self._requires_grad and requires_grad_of(self))
-        or (is_tensor and value._requires_grad and requires_grad_of(value) and array.dtype.kind in "fcV")
+        or (is_tensor and value._requires_grad and requires_grad_of(value) and array.dtype.kind in "fcVW")
     )
     if recorded or 0 in array.strides:
         target = getitem(self, index)
         if not is_tensor:
+            if 0 in target._array.strides:  # fill_ alone would write it
+                check_writable(target)
             fill_(target, value)
             return
         copy_(target, _expandable(value, target._array))

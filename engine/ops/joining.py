@@ -9,21 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
-from engine._checks import size_of, wrap_dim
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
+from engine.backends.cpu.relayout import in_torch_order, to_channels_last
+from engine.core import dtypes
+from engine.core.checks import size_of, wrap_dim
+from engine.core.grad_mode import mode
+from engine.core.layouts import ChannelsLast, channels_last, channels_last_3d, empty_in_format, is_in_format
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import check_elements
-from engine.grad_mode import mode
-from engine.layouts import (
-    ChannelsLast,
-    channels_last,
-    channels_last_3d,
-    empty_in_format,
-    in_torch_order,
-    is_in_format,
-    to_channels_last,
-)
 from engine.ops.copying import converted, zeros_like_array
 from engine.ops.shape import PREFIX, basic_index, expand, narrow, reshape_to, unsqueeze, view_size
 from engine.tensor import Tensor, wrap
@@ -31,7 +25,7 @@ from engine.tensor import Tensor, wrap
 # --- joining
 
 
-@op(promote="default", names=("concat", "concatenate"), channels_last=True)
+@op(promote="default", names=("concat", "concatenate"), channels_last=True, generated="many", out_as="disjoint")
 @derivative(
     tensors=lambda grad, tensors_shape, tensors_dtype, dim: cat_backward(grad, tensors_shape, tensors_dtype, dim)
 )
@@ -309,7 +303,7 @@ def _shown(x: Tensor) -> str:
 
 @composite(method=False)
 def cartesian_prod(*tensors):
-    """All combinations of the elements of vectors, one a row.  (n), (m) ... -> (n * m * ..., count)."""
+    """All combinations of the elements of vectors, one per row.  (n), (m) ... -> (n * m * ..., count)."""
     if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
         tensors = tuple(tensors[0])
     for x in tensors:
@@ -322,7 +316,7 @@ def cartesian_prod(*tensors):
 
 @composite(method=False)
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False):
-    """Combinations of r elements of a vector, in order, one a row.  input (n) -> (count, r)."""
+    """Combinations of r elements of a vector, in order, one per row.  input (n) -> (count, r)."""
     import itertools
 
     if input._array.ndim != 1:
@@ -335,7 +329,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False):
     rows = np.array(list(choose(range(input._array.size), r)), np.int64).reshape(-1, r)
     from engine.ops.copying import move_array
 
-    return name_node(input[wrap(move_array(rows, input.device))], "StackBackward0")
+    result = name_node(input[wrap(move_array(rows, input.device))], "StackBackward0")
+    return guard(result, input)  # torch selects by a mask
 
 
 Tensor.combinations = combinations
@@ -459,7 +454,7 @@ def chunk_size(shape, chunks, dim):
     return (shape[wrap_dim(dim, len(shape))] + chunks - 1) // chunks
 
 
-@composite()
+@composite(recorded="size")
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim`.  input (*, n, *) -> (*, size, *) ..."""
     size = chunk_size(input._array.shape, chunks, dim)
@@ -494,7 +489,7 @@ def _cuts(name: str, given: Any, indices: Any, sections: Any) -> Any:
     return found[0]
 
 
-@composite()
+@composite(recorded="size")
 def tensor_split(
     input: Tensor,
     indices_or_sections: Tensor | int | tuple[int, ...] | None = None,
@@ -503,7 +498,7 @@ def tensor_split(
     indices: tuple[int, ...] | None = None,
     sections: int | None = None,
 ) -> tuple[Tensor, ...]:
-    """Views along `dim`: so many of nearly equal size, or cut at the given indices.
+    """Views along `dim`: a number of them of nearly equal size, or cut at the given indices.
 
     input (*, n, *) -> (*, size, *) ...
     """

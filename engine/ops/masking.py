@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
-from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.autograd.graph import name_node
 from engine.autograd.versions import own
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes, numel, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.out import store
 from engine.ops.copying import number_for
@@ -29,13 +29,21 @@ _LONG = np.dtype(np.int64)
 
 def _fill_mask(mask: Any) -> None:
     if mask.dtype.kind != "b":
-        from engine.ops.linalg.products import cpp_name
+        from engine.ops.products import cpp_name
 
         name = {"uint8": "unsigned char"}.get(mask.dtype.name) or cpp_name(mask)
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
 
 
-@op(inplace=True, form="masked_fill", node="MaskedFillBackward0", not_tensors=("value",), blocks="elements")
+@op(
+    inplace=True,
+    expanded="masked_fill_",
+    form="masked_fill",
+    node="MaskedFillBackward0",
+    not_tensors=("value",),
+    blocks="elements",
+    generated="one",
+)
 @derivative(input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape))
 @samples(
     lambda t: [
@@ -76,7 +84,7 @@ def back_to(grad, shape):
     return grad if grad._array.shape == tuple(shape) else grad.sum_to_size(shape)
 
 
-@op(inplace=True, form="masked_fill", node="MaskedFillBackward1", tensors=("value",))
+@op(inplace=True, expanded="masked_fill_", form="masked_fill", node="MaskedFillBackward1", tensors=("value",))
 @derivative(
     input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape),
     value=lambda grad, mask: masked_select(grad, mask).sum(),
@@ -111,19 +119,19 @@ def _masked_fill(input, mask, value, inplace):
     return (function.op.inplace_function if inplace else function)(input, mask, value)
 
 
-@composite(several=((3, 3), (3, 3)))
+@composite(several=((3, 3), (3, 3)), elementwise=True)
 def masked_fill(input: Tensor, mask: Tensor, value: complex | Tensor):
     """`value` (a number or 0-dim tensor) where the mask is true.  input (*), mask (*b) -> (broadcast)."""
     return _masked_fill(input, mask, value, False)
 
 
-@composite(public=False, several=((3, 3), (3, 3)))
+@composite(public=False, several=((3, 3), (3, 3)), elementwise=True)
 def masked_fill_(input: Tensor, mask: Tensor, value: complex | Tensor):
     """In place: `masked_fill`.  input (*), mask (*b) -> (*)."""
     return _masked_fill(input, mask, value, True)
 
 
-@op(keeps=("input",))
+@op(keeps=("input",), out_as="disjoint unexpanded", size_by_values=True)
 @derivative(input=lambda grad, input_shape, mask: masked_select_backward(grad, input_shape, mask))
 @samples(lambda t: [(t(3, 4), t.boolean(3, 4)), (t(3, 4), t.boolean(4)), (t(3), t.boolean(2, 3))])
 def masked_select(xp, input, mask):
@@ -182,7 +190,7 @@ def masked_scatter_backward(grad, mask, shape):
 # --- where elements are
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, size_by_values=True)
 @samples(lambda t: [(t.of([[0, 1], [2, 0]]),), (t.of(5),), (t.of([]),)])
 def nonzero_rows(xp, input):
     """The indices of elements other than zero, one row each.  input (*) -> (count, ndim)."""
@@ -242,11 +250,17 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int):
     return name_node(result, "SelectScatterBackward0")
 
 
-@composite()
+@composite(out_as="graph")
 def slice_scatter(
-    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1,
-    *, out: Tensor | None = None,
-):  # fmt: skip
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    out: Tensor | None = None,
+):
     """A copy of `input` with `src` as a slice of `dim`.  input (*, n, *), src (*, m, *) -> (*, n, *)."""
     if out is not None:
         return store(out, "slice_scatter", slice_scatter, input, src, dim, start, end, step)

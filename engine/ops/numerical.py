@@ -5,14 +5,15 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from engine import dtypes
-from engine._checks import wrap_dim
+from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
 from engine.dispatch import composite
 from engine.ops.creation import full
 from engine.ops.joining import cat
 from engine.ops.linalg.eigen import linalg_svd
 from engine.ops.linalg.factor import linalg_qr
-from engine.ops.linalg.products import matmul
+from engine.ops.products import matmul
 from engine.ops.random import randn
 from engine.tensor import Tensor
 
@@ -22,19 +23,26 @@ def _steps(spacing: Any, dims: list[int], input: Tensor, given: bool) -> list[An
     if spacing is None or isinstance(spacing, builtins.int | builtins.float | complex):
         return [1.0 if spacing is None else spacing] * len(dims)
     if isinstance(spacing, Tensor):
+        if not spacing.dim():
+            return [spacing.item()] * len(dims)
         spacing = [spacing]
-    if len(spacing) == 1 and given and len(dims) > 1 and not isinstance(spacing[0], Tensor):
-        spacing = list(spacing) * len(dims)
     if len(spacing) != len(dims):
-        wanted = (
-            f"'dim.size() = {len(dims)}'"
-            if given
-            else f"'self.dim() = {input.dim()}', since dim argument was not given"
-        )
+        if given:
+            raise RuntimeError(
+                "torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have "
+                f"the same length, but got a spacing argument of length {len(spacing)} and a dim argument of length "
+                f"{len(dims)}."
+            )
         raise RuntimeError(
-            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to {wanted}, but "
-            f"got a list of length {len(spacing)}"
+            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
+            f"{input.dim()}', since dim argument was not given, but got a list of length {len(spacing)}"
         )
+    for step, d in zip(spacing, dims):
+        if isinstance(step, Tensor) and step.shape != (input.shape[d],):
+            raise RuntimeError(
+                f"torch.gradient expected the coordinates of dim {d} to be of shape [{input.shape[d]}], but got "
+                f"{list(step.shape)}"
+            )
     return list(spacing)
 
 
@@ -82,7 +90,7 @@ def gradient(
 ) -> tuple[Tensor, ...]:
     """The derivative along each of `dim` (all) by differences of neighbours; a tuple of tensors like `input`.
 
-    spacing: the distance between samples, one a dim, or for each dim the coordinates (n).  edge_order: 1 or 2, the
+    spacing: the distance between samples, one per dim, or for each dim the coordinates (n).  edge_order: 1 or 2, the
     accuracy at the ends.  input (*) -> (*) for each dim.  Raises RuntimeError where a dim has fewer than edge_order + 1
     entries.
     """
@@ -126,7 +134,7 @@ def svd_lowrank(A, q=6, niter=2, M=None) -> tuple[Tensor, Tensor, Tensor]:
     work = target.mH if flipped else target
     basis = _range(work, builtins.min(q, *work.shape[-2:]), niter)
     left, values, right = linalg_svd(matmul(basis.mH, work), full_matrices=False)
-    u, v = matmul(basis, left), right.mH
+    u, v = guard(matmul(basis, left), M), right.mH
     return (v, values, u) if flipped else (u, values, v)
 
 
@@ -146,7 +154,7 @@ def pca_lowrank(A, q=None, center=True, niter=2) -> tuple[Tensor, Tensor, Tensor
     return svd_lowrank(A, q, niter, A.mean(-2, keepdim=True) if center else None)
 
 
-@composite(method=False)
+@composite(method=False, recorded="constant")
 def scalar_tensor(s: complex, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A number as a tensor of the default dtype, or `dtype`.  -> ()."""
     return full((), s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)

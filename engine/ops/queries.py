@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
-from engine._checks import numel as count_of
-from engine._checks import size_of
+from engine.core import dtypes
+from engine.core.checks import numel as count_of
+from engine.core.checks import size_of
+from engine.core.storage import Memory, UntypedStorage, registered
 from engine.dispatch import composite, promotion
-from engine.storage import Memory, UntypedStorage, registered
 from engine.tensor import Tensor
 
 
@@ -23,19 +23,19 @@ def numel(input: Tensor) -> int:
 
 @composite(method=False)
 def is_floating_point(input: Tensor) -> bool:
-    """Whether the dtype is a floating point one.  input (*)."""
+    """Return whether the dtype is a floating point one.  input (*)."""
     return input.is_floating_point()
 
 
 @composite(method=False)
 def is_complex(input: Tensor) -> bool:
-    """Whether the dtype is complex.  input (*)."""
+    """Return whether the dtype is complex.  input (*)."""
     return input.is_complex()
 
 
 @composite(method=False)
 def is_signed(input: Tensor) -> bool:
-    """Whether the dtype has negative numbers.  input (*)."""
+    """Return whether the dtype has negative numbers.  input (*)."""
     return input.is_signed()
 
 
@@ -59,19 +59,19 @@ def is_inference(input: Tensor) -> bool:
 
 @composite(method=True)
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the one element is not zero.  RuntimeError unless there is exactly one."""
+    """Return whether the one element is not zero.  RuntimeError unless there is exactly one."""
     return bool(input)
 
 
 @composite(method=True)
 def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether both have the same sizes."""
+    """Return whether both have the same sizes."""
     return input._array.shape == other._array.shape
 
 
 @composite(method=False)
 def is_storage(obj) -> bool:
-    """Whether `obj` is a storage."""
+    """Return whether `obj` is a storage."""
     return isinstance(obj, UntypedStorage)
 
 
@@ -83,7 +83,7 @@ def promote_types(type1, type2) -> dtypes.dtype:
 
 @composite(method=False)
 def can_cast(from_, to) -> bool:
-    """Whether a result of dtype `from_` may be stored in `to`."""
+    """Return whether a result of dtype `from_` may be stored in `to`."""
     return dtypes.can_cast(from_, to)
 
 
@@ -128,7 +128,7 @@ def apply_(self: Tensor, callable: Any) -> Tensor:
 
 
 def _number(array: Any, value: Any) -> Any:
-    """What a user's function returned, if it is a number that an array of this dtype takes."""
+    """Check that a user's function returned a number that an array of this dtype takes, and return it."""
     if isinstance(value, int | float | complex | np.number | np.bool_ | Tensor):
         return value.item() if isinstance(value, Tensor) else value
     if array.dtype.kind in "iub":

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.dispatch import composite
 from engine.dispatch.arguments import argument_error
 from engine.dispatch.promotion import is_number
 from engine.ops.copying import converted, number_for
-from engine.ops.creation import finish, inside, numpy_dtype, out_dtype, place_of
+from engine.ops.creation import dense_only, finish, inside, numpy_dtype, out_dtype, place_of
 from engine.tensor import Tensor
 
 
@@ -28,16 +28,27 @@ def _range_dtype(values: tuple, dtype: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if value.__class__ is builtins.int or value.__class__ is builtins.float:
+        return value
     return value.item() if isinstance(value, Tensor | np.generic) else value
 
 
-@composite(method=False)
+@composite(method=False, recorded="constant")
 def arange(
-    *args, start: complex = 0, end: complex | None = None, step: complex = 1, out=None, dtype=None,
-    layout=None, device=None, pin_memory=False,
+    *args,
+    start: complex = 0,
+    end: complex | None = None,
+    step: complex = 1,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
     requires_grad=False,
-):  # fmt: skip
+):
     """start, start + step, ... below end.  arange(end), arange(start, end, step) -> (ceil((end - start) / step))."""
+    if layout is not None:
+        dense_only("arange", layout)
     if args:
         if len(args) == 1 and end is None:
             end = args[0]
@@ -85,6 +96,8 @@ def _check_range(start: Any, end: Any, step: Any) -> None:
         raise RuntimeError(f"unsupported range: {start:g} -> {end:g}")
     if (step > 0 and start > end) or (step < 0 and start < end):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if abs((end - start) / step) >= 2.0**63:
+        raise RuntimeError("invalid size, possible overflow?")
 
 
 def _steps(xp: Any, start: Any, step: Any, count: builtins.int, target: Any) -> Any:
@@ -106,6 +119,8 @@ def range(
     requires_grad=False,
 ):
     """As `arange`, with the end included; deprecated.  -> (floor((end - start) / step) + 1)."""
+    if layout is not None:
+        dense_only("range", layout)
     if end is None:
         start, end = 0, start
     warnings.warn(
@@ -130,12 +145,22 @@ def _line_dtype(values: tuple, dtype: Any) -> Any:
     return dtypes.to_numpy(dtypes.get_default_dtype())
 
 
-@composite(method=False)
+@composite(method=False, recorded="constant")
 def linspace(
-    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, *, out=None,
-    dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
-):  # fmt: skip
+    start: complex | Tensor,
+    end: complex | Tensor,
+    steps: int | None = None,
+    *,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
+):
     """`steps` numbers from start to end, both included.  -> (steps)."""
+    if layout is not None:
+        dense_only("linspace", layout)
     start, end = _plain(start), _plain(end)
     target = out_dtype(out, dtype, lambda: _line_dtype((start, end), dtype))
     xp, where = place_of(device)
@@ -185,11 +210,21 @@ float_ = builtins.float
 
 @composite(method=False)
 def logspace(
-    start: complex | Tensor, end: complex | Tensor, steps: int | None = None, base: float = 10.0, *,
-    out=None, dtype=None, layout=None, device=None, pin_memory=False,
+    start: complex | Tensor,
+    end: complex | Tensor,
+    steps: int | None = None,
+    base: float = 10.0,
+    *,
+    out=None,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
     requires_grad=False,
-):  # fmt: skip
+):
     """base ** linspace(start, end, steps).  -> (steps)."""
+    if layout is not None:
+        dense_only("logspace", layout)
     start, end = _plain(start), _plain(end)
     target = out_dtype(out, dtype, lambda: _line_dtype((start, end), dtype))
     xp, where = place_of(device)
@@ -197,6 +232,12 @@ def logspace(
         if target.kind in "iu" and steps != 1:
             start, end = _cut(start, target), _cut(end, target)
         line = _line(xp, start, end, steps, np.dtype(np.float64) if target.kind != "c" else target)
+        if target.itemsize == 2 and target.kind in "fV" and steps > 1:  # torch rounds the ends and their distance
+            low, high = target.type(start), target.type(end)
+            step = float_(target.type(float_(high) - float_(low))) / (steps - 1)
+            index, half = xp.arange(steps), steps // 2
+            line[:half] = float_(low) + index[:half] * step
+            line[half:] = float_(high) - (steps - 1 - index[half:]) * step
         return finish((base**line).astype(target), requires_grad, out, "logspace")
 
 

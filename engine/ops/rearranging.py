@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine._checks import wrap_dim
+from engine import backends
 from engine.autograd.graph import name_node
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
+from engine.core.layouts import contiguous_format
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, by_name, sizes_of
-from engine.layouts import contiguous_format
 from engine.ops.along import index_select
 from engine.ops.creation import zeros
 from engine.ops.gathering import zeros_of
@@ -27,7 +28,7 @@ from engine.tensor import Tensor, wrap
 @derivative(input=lambda grad, input_shape, repeats: repeat_backward(grad, input_shape, repeats))
 @samples(lambda t: [(t(2, 3), (2, 1)), (t(3), (4, 2)), (t(), (2,)), (t(2), (0,)), (t(1, 2), (1, 1))])
 def repeat(xp, input, repeats):
-    """Copies of `input` side by side, so many along each dim.  input (*) -> (* times repeats)."""
+    """Copies of `input` side by side, `repeats` of them along each dim.  input (*) -> (* times repeats)."""
     if len(repeats) < input.ndim:
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     lead = len(repeats) - input.ndim
@@ -39,9 +40,11 @@ def repeat(xp, input, repeats):
     spread = [x for r, n in zip(repeats, shape) for x in (r, n)]
     split = [x for n in shape for x in (1, n)]
     wide = xp.broadcast_to(input.reshape(split), spread)
-    return xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)]).copy() if (
-        wide.size == input.size or not wide.size
-    ) else xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)])  # fmt: skip
+    return (
+        xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)]).copy()
+        if (wide.size == input.size or not wide.size)
+        else xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)])
+    )
 
 
 def repeat_backward(grad, shape, repeats):
@@ -57,7 +60,7 @@ def repeat_backward(grad, shape, repeats):
     return grad.reshape(shape)
 
 
-@composite()
+@composite(recorded="size")
 def tile(input: Tensor, *dims, **more):
     """As `repeat`, with missing leading counts taken as 1.  input (*) -> (* times dims)."""
     if not isinstance(input, Tensor):
@@ -78,7 +81,7 @@ def _meta_size(given: int | None) -> int:
     return given
 
 
-@composite()
+@composite(recorded="size")
 def repeat_interleave(
     input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *, output_size: int | None = None
 ):
@@ -169,7 +172,7 @@ def flip(xp, input, dims):
 
 
 def _in_layout(xp: Any, like: Any, values: Any) -> Any:
-    from engine.layouts import empty_preserved
+    from engine.core.layouts import empty_preserved
 
     result = empty_preserved(xp, like, like.dtype)
     result[...] = values
@@ -253,7 +256,7 @@ def _triangle(xp: Any, input: Any, diagonal: int, lower: bool, name: str) -> Any
     return xp.where(keep, input, result)
 
 
-@op(inplace=True)
+@op(inplace=True, expanded="allowed")
 @derivative(input=lambda grad, diagonal: grad.tril(diagonal))
 @samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
 def tril(xp, input, diagonal: int = 0):
@@ -261,7 +264,7 @@ def tril(xp, input, diagonal: int = 0):
     return _triangle(xp, input, diagonal, True, "tril")
 
 
-@op(inplace=True)
+@op(inplace=True, expanded="allowed")
 @derivative(input=lambda grad, diagonal: grad.triu(diagonal))
 @samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
 def triu(xp, input, diagonal: int = 0):
@@ -272,7 +275,7 @@ def triu(xp, input, diagonal: int = 0):
 # --- diagonals
 
 
-@op()
+@op(out_as="graph")
 @derivative(input=lambda grad, offset, dim1, dim2: grad.diagonal(offset, dim1, dim2))
 @samples(lambda t: [(t(3),), (t(2, 3), 1), (t(2, 3), -1, 0, 2)])
 def diag_embed(xp, input, offset: int = 0, dim1: int = -2, dim2: int = -1):
@@ -293,7 +296,7 @@ def diag_embed(xp, input, offset: int = 0, dim1: int = -2, dim2: int = -1):
     return result
 
 
-@op(public=False, method=False, node="DiagonalBackward0")
+@op(public=False, method=False, node="DiagonalBackward0", out_as="graph")
 @derivative(input=lambda grad, input_shape, diagonal: _diag_backward(grad, input_shape, diagonal))
 @samples(lambda t: [(t(3, 4),), (t(3, 4), 1), (t(4, 3), -1)])
 def matrix_diagonal(xp, input, diagonal=0):

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes, layouts
+from engine import backends
 from engine.autograd.graph import registered
+from engine.core import dtypes, layouts
+from engine.core.layouts import ChannelsLast
 from engine.dispatch import PUBLIC
-from engine.layouts import ChannelsLast
 from engine.ops.copying import _resize, clone, clone_strided, converted, copy_, zero_
 from engine.ops.pointwise.arithmetic import add
 from engine.ops.reduction import sum_to_size
@@ -43,7 +44,7 @@ def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
 
 def _cast(tensor: Tensor, dtype: Any) -> Tensor:
     target = dtype if isinstance(dtype, dtypes.dtype) else dtypes.from_numpy(dtype)
-    if tensor._array.dtype.kind == "c" and not target.is_complex:
+    if tensor._array.dtype.kind in "cW" and not target.is_complex:
         tensor = tensor.real
     return converted(tensor, target)
 

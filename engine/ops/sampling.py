@@ -119,7 +119,17 @@ def _standard_gamma(xp, input, generator=None):
     return xp.asarray(np.maximum(drawn, least)).astype(input.dtype)
 
 
+def _no_derivative(name: str) -> Any:
+    """The formula of what torch has no derivative of: an error where a second derivative asks for it."""
+
+    def refuse(grad: Tensor) -> Tensor:
+        raise NotImplementedError(f"the derivative for '{name}' is not implemented.")
+
+    return refuse
+
+
 @op(gradgrad=False, out=False, tensors=("input", "output"), why="torch defines no second derivative of a draw")
+@derivative(input=_no_derivative("_standard_gamma_grad"), output=_no_derivative("_standard_gamma_grad"))
 @samples(lambda t: [(t.constant(t.positive(3, 4)), t.constant(t.positive(3, 4)))])
 def _standard_gamma_grad(xp, input, output):
     """The derivative of a standard gamma draw by its shape.  input (*) the shapes, output (*) the draws -> (*)."""
@@ -127,6 +137,7 @@ def _standard_gamma_grad(xp, input, output):
 
 
 @op(gradgrad=False, out=False, method=False, tensors=("x", "alpha", "total"), why="torch defines no derivative of it")
+@derivative(**dict.fromkeys(("x", "alpha", "total"), _no_derivative("_dirichlet_grad")))
 @samples(lambda t: [tuple(map(t.constant, (t.uniform(0.1, 0.9, 3, 4), t.positive(3, 4), t.uniform(9, 10, 3, 4))))])
 def _dirichlet_grad(xp, x, alpha, total):
     """dx/dalpha / (1 - x) of a Beta(alpha, total - alpha) draw x.  x (*), alpha (*), total (*) -> (*)."""

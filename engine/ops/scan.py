@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
-from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
 from engine.backends.cpu.scan import LARGE, running_sums
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
 from engine.dispatch import PUBLIC, composite, derivative, kernel, op, samples
-from engine.dispatch.out import store
+from engine.dispatch.out import store, store_result
 from engine.ops.extremes import add_along
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import not_implemented
@@ -38,8 +38,15 @@ def _accumulate(xp: Any, name: str, input: Any, dim: int, dtype: Any) -> Any:
 
 
 def _scan_samples(t: Any) -> list[Any]:
-    return [(t(3, 4), 1), (t(2, 3, 4), 0), (t(3), -1), (t(), 0), (t(0, 2), 0), (t.integers(0, 9, 3), 0),
-            (t(3), 0, {"dtype": dtypes.float64})]  # fmt: skip
+    return [
+        (t(3, 4), 1),
+        (t(2, 3, 4), 0),
+        (t(3), -1),
+        (t(), 0),
+        (t(0, 2), 0),
+        (t.integers(0, 9, 3), 0),
+        (t(3), 0, {"dtype": dtypes.float64}),
+    ]
 
 
 def _many(xp: Any, input: Any, dim: int, *, dtype: Any = None) -> Any:
@@ -50,7 +57,7 @@ def _many(xp: Any, input: Any, dim: int, *, dtype: Any = None) -> Any:
     return NotImplemented if found is None else found
 
 
-@op(inplace=True, blocks="rows")
+@op(inplace=True, blocks="rows", generated="many", autocast={"cuda": "float32"}, out_as="dtype")
 @derivative(
     input=lambda grad, input_dtype, dim: cast_back(
         grad if not grad._array.ndim else grad.flip(dim).cumsum(dim).flip(dim), input_dtype
@@ -73,7 +80,7 @@ def _after(x: Tensor, dim: int) -> Tensor:
 
 def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: Any, dim: int) -> Tensor:
     """(sum of grad * result behind each element) / element; without division where an element is 0."""
-    if not input._array.ndim:
+    if not input._array.ndim or input._array.shape[dim] == 1:
         return cast_back(grad, input_dtype)
     wide_input = input if input.dtype is result.dtype else input.to(result.dtype)
     if not (input._array == 0).any():
@@ -94,7 +101,7 @@ def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: 
     return cast_back(PUBLIC["cat"](pieces, dim), input_dtype)
 
 
-@op(inplace=True, blocks="rows")
+@op(inplace=True, blocks="rows", autocast={"cuda": "float32"}, out_as="dtype")
 @derivative(input=_cumprod_backward)
 @samples(lambda t: [*_scan_samples(t)[:4], (t.uniform(0, 0, 1, 2), 0), (t.complex(3), 0)])
 def cumprod(xp, input, dim: int, *, dtype=None):
@@ -180,17 +187,16 @@ def logcumsumexp_backward(xp, grad_output, input, output, dim):
 
 
 def _log_running(xp: Any, x: Any, axis: int) -> Any:
-    """log of the running sums of exp of complex numbers: pairs, then fours, ... each scaled by its larger real part."""
-    result, step = x.copy(), 1
-    while step < x.shape[axis]:
-        late = (slice(None),) * axis + (slice(step, None),)
-        early = (slice(None),) * axis + (slice(None, -step),)
-        a, b = result[late], result[early]
+    """log of the running sums of exp of complex numbers, one after the other, each scaled by its larger real part.
+
+    The order decides which multiple of 2 pi i a result has.
+    """
+    rows = xp.moveaxis(x.copy(), axis, 0)  # a view of the copy
+    for later in range(1, len(rows)):
+        a, b = rows[later - 1], rows[later]
         high, low = xp.where(a.real >= b.real, a, b), xp.where(a.real >= b.real, b, a)
-        merged = high + xp.log1p(xp.exp(low - high))
-        result = xp.concatenate([result[(slice(None),) * axis + (slice(None, step),)], merged.astype(x.dtype)], axis)
-        step *= 2
-    return result
+        rows[later] = high + xp.log1p(xp.exp(low - high))
+    return xp.moveaxis(rows, 0, axis)
 
 
 def _logcumsumexp_slope(grad: Tensor, input: Tensor, result: Tensor, dim: int) -> Tensor:
@@ -224,12 +230,17 @@ def logcumsumexp(xp, input, dim: int):
 @composite()
 @samples(lambda t: [(t(3, 5),), (t(3, 5), 2, 0), (t(4), {"prepend": t(1), "append": t(2)}), (t(3), 5)])
 def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None,
-    *, out: Tensor | None = None,
-):  # fmt: skip
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+):
     """The n-th differences of neighbours along `dim`; n = 0: a copy of `input`.  input (*) -> (*, shorter by n)."""
     if out is not None:
-        return store(out, "diff", diff, input, n, dim, prepend, append)
+        return (store if n else store_result)(out, "diff", diff, input, n, dim, prepend, append)
     if not input._array.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
@@ -242,8 +253,8 @@ def diff(
         input = PUBLIC["cat"](parts, dim)
     for _ in range(builtins.min(n, input._array.shape[dim])):
         size = input._array.shape[dim]
-        late, early = input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1)
-        input = late.logical_xor(early) if input._array.dtype.kind == "b" else late - early
+        later, earlier = input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1)
+        input = later.logical_xor(earlier) if input._array.dtype.kind == "b" else later - earlier
     return input
 
 

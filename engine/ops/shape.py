@@ -13,17 +13,18 @@ import operator
 import warnings
 from typing import Any
 
-from engine import dtypes
-from engine._checks import infer_size, numel, size_of, wrap_dim, wrap_dims
 from engine.autograd.graph import name_node
-from engine.dispatch import array_derivative, composite, derivative, op, samples
+from engine.backends.cpu.relayout import in_c_order
+from engine.core import dtypes
+from engine.core.checks import infer_size, numel, size_of, wrap_dim, wrap_dims
+from engine.core.layouts import restride, view_strides
+from engine.core.storage import follow_both, following
+from engine.core.tensor_messages import read_only
+from engine.dispatch import array_derivative, composite, derivative, has, op, samples
 from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.dispatch.out import store
 from engine.dispatch.runtime import MISSING
-from engine.layouts import in_c_order, restride, view_strides
-from engine.storage import follow_both, following
 from engine.tensor import Size, Tensor, wrap
-from engine.tensor_messages import read_only
 
 _ALL = slice(None)
 PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
@@ -81,6 +82,7 @@ def _as_dtype(input, dtype):
     return input.view(target)
 
 
+@has(recorded="size")
 def view(input: Tensor, *size: Any, dtype: Any = None, **more: Any) -> Tensor:
     """The same elements under other sizes, or the same bytes as another dtype, without copying.
 
@@ -110,7 +112,7 @@ def _view_as_dtype(input, dtype):
 Tensor.view = view
 
 
-@op(public=False, method=False, node="UnsafeViewBackward0")
+@op(public=False, method=False, node="UnsafeViewBackward0", out_as="graph")
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @samples(lambda t: [(t(3, 4), (2, 6))])
 def reshape_copy(xp, input, shape):
@@ -128,7 +130,7 @@ def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     return view_size(input, shape)
 
 
-@composite(method=True)
+@composite(method=True, recorded="size")
 def reshape(input: Tensor, *shape, **more):
     """The same elements under other sizes: a view where the strides allow one, else a copy.  input (*) -> (*shape)."""
     if not isinstance(input, Tensor):
@@ -139,7 +141,7 @@ def reshape(input: Tensor, *shape, **more):
     return reshape_to(input, sizes_of("reshape", "shape", shape))
 
 
-@composite()
+@composite(recorded="size")
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1):
     """Dims start_dim to end_dim made one.  input (*) -> (*, product, *).
 
@@ -160,12 +162,11 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1):
 
 @composite()
 def ravel(input: Tensor):
-    """All elements in one dim.  input (*) -> (n).  A view where possible."""
-    result = reshape_to(input, (input._array.size,))
-    return result if result._view is not None else name_node(result, "ViewBackward0")
+    """All elements in one dim, of `input` where it is contiguous, else of a copy.  input (*) -> (n)."""
+    return input.contiguous().view(-1)
 
 
-@composite()
+@composite(recorded="size")
 def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]):
     """One dim split into several.  input (*, n, *) -> (*, *sizes, *)."""
     shape = input._array.shape
@@ -185,13 +186,13 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]):
     return view_size(input, (*shape[:dim], *full, *shape[dim + 1 :]))
 
 
-@composite()
+@composite(recorded="size")
 def view_as(input: Tensor, other: Tensor):
     """`input` under the sizes of `other`, without copying.  input (*), other (*b) -> (*b)."""
     return view_size(input, other._array.shape)
 
 
-@composite()
+@composite(recorded="size")
 def reshape_as(input: Tensor, other: Tensor):
     """`input` under the sizes of `other`.  input (*), other (*b) -> (*b)."""
     return reshape_to(input, other._array.shape)
@@ -211,8 +212,7 @@ Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
     several=((1, 1), (2, 2), (2, 2)),
 )
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
-@samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),),
-                    (t(1, 3), ())])  # fmt: skip
+@samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),), (t(1, 3), ())])
 def squeeze(xp, input, dim=None):
     """Without dims of size 1 (all of them, or those of `dim`: none for an empty one).  input (*) -> (*)."""
     shape = input.shape
@@ -342,8 +342,7 @@ def _T(self: Tensor) -> Tensor:
             "Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases."
             if not ndim
             else "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it "
-            "will "
-            "throw an error in a future release. Consider `x.mT` to transpose batches of matrices or "
+            "will throw an error in a future release. Consider `x.mT` to transpose batches of matrices or "
             "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
             stacklevel=2,
         )
@@ -425,7 +424,7 @@ def expand(xp, input, size):
     return restride(xp, input, tuple(sizes), tuple(steps))
 
 
-@composite()
+@composite(recorded="size")
 def expand_as(input: Tensor, other: Tensor):
     """input expanded to the shape of `other`.  input (*a), other (*b) -> (*b)."""
     return expand(input, other._array.shape)
@@ -434,7 +433,7 @@ def expand_as(input: Tensor, other: Tensor):
 Tensor.expand_as = expand_as
 
 
-@composite(method=True)
+@composite(method=True, recorded="size")
 def broadcast_to(input: Tensor, size: tuple[int, ...]):
     """input expanded to `size`.  input (*a) -> (*size)."""
     return expand(input, size_of(size))
@@ -443,7 +442,7 @@ def broadcast_to(input: Tensor, size: tuple[int, ...]):
 @composite(method=False)
 def broadcast_tensors(*tensors) -> tuple[Tensor, ...]:
     """Views of all tensors in their common shape; those that have it themselves.  tensors (*a), (*b) ... -> (*), ..."""
-    from engine._checks import broadcast_shapes
+    from engine.core.checks import broadcast_shapes
 
     if len(tensors) == 1 and isinstance(tensors[0], list | tuple):
         tensors = tuple(tensors[0])
@@ -454,7 +453,7 @@ def broadcast_tensors(*tensors) -> tuple[Tensor, ...]:
 @composite(method=False)
 def broadcast_shapes(*shapes) -> Size:
     """The shape that all shapes broadcast to, as a Size."""
-    from engine import _checks
+    from engine.core import checks as _checks
 
     sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     try:
@@ -548,7 +547,7 @@ def _at(shape, dim, index):
     return (*PREFIX[wrap_dim(dim, len(shape))], operator.index(index), ...)
 
 
-@composite()
+@composite(recorded="size")
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int):
     """`length` entries of `dim` from `start` on.  input (*, n, *) -> (*, length, *)."""
     array = input._array
@@ -575,6 +574,11 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int, *, out=None):
     """As `narrow`, with memory of its own.  input (*, n, *) -> (*, length, *)."""
     if out is not None:
         return store(out, "narrow_copy", narrow_copy, input, dim, start, length)
+    if dim >= input._array.ndim > 0:
+        raise RuntimeError(
+            "Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.  (Could this error "
+            "message be improved?  If so, please report an enhancement request to PyTorch.)"
+        )
     return narrow(input, dim, start, length).clone()
 
 
@@ -593,7 +597,7 @@ def reshaping(name: str, function: Any) -> Any:
     """`x.NAME_()`: the tensor itself becomes that view of itself."""
     from engine.autograd.graph import requires_grad_of
     from engine.autograd.inplace import check_writable
-    from engine.grad_mode import mode
+    from engine.core.grad_mode import mode
 
     def twin(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if input._requires_grad and mode.enabled and requires_grad_of(input):
@@ -621,7 +625,11 @@ def reshaping(name: str, function: Any) -> Any:
 
 
 for _name, _function in {
-    "squeeze_": squeeze, "unsqueeze_": unsqueeze, "transpose_": transpose, "t_": t, "swapaxes_": transpose,
+    "squeeze_": squeeze,
+    "unsqueeze_": unsqueeze,
+    "transpose_": transpose,
+    "t_": t,
+    "swapaxes_": transpose,
     "swapdims_": transpose,
-}.items():  # fmt: skip
+}.items():
     reshaping(_name, _function)

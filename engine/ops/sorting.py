@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from engine import backends, dtypes
-from engine._checks import wrap_dim
+from engine import backends
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.dispatch.out import store
 from engine.ops.extremes import at_index, put_along
@@ -72,13 +73,20 @@ def _order(xp: Any, input: Any, axis: int, descending: bool) -> Any:
 
 
 def _sortable(input: Any) -> None:
-    if input.dtype.kind == "c":
+    if input.dtype.kind in "cW":
         raise RuntimeError(" Sort does not support complex dtypes on CPU")
 
 
 def _sort_samples(t: Any) -> list[Any]:
-    return [(t.distinct(3, 4),), (t.distinct(3, 4), 0, True), (t(),), (t(0, 2), 0), (t.integers(0, 3, 9),),
-            (t.integers(0, 3, 9), 0, True), (t.boolean(4),)]  # fmt: skip
+    return [
+        (t.distinct(3, 4),),
+        (t.distinct(3, 4), 0, True),
+        (t(),),
+        (t(0, 2), 0),
+        (t.integers(0, 3, 9),),
+        (t.integers(0, 3, 9), 0, True),
+        (t.boolean(4),),
+    ]
 
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",), several=((1, 4), (2, 5)), blocks="rows")
@@ -178,8 +186,16 @@ def _of_groups(xp: Any, input: Any, k: int, largest: bool) -> Any:
 
 @op(returns=("values", "indices"), nondifferentiable=("indices",))
 @derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
-@samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 2, 0, False), (t(), 1), (t.distinct(3), 0),
-                    (t.integers(0, 99, 2, 2000), 3), (t.integers(0, 99, 2000), 3, -1, False)])  # fmt: skip
+@samples(
+    lambda t: [
+        (t.distinct(3, 4), 2),
+        (t.distinct(3, 4), 2, 0, False),
+        (t(), 1),
+        (t.distinct(3), 0),
+        (t.integers(0, 99, 2, 2000), 3),
+        (t.integers(0, 99, 2000), 3, -1, False),
+    ]
+)
 def topk(xp, input, k: int, dim: int = -1, largest: bool = True, sorted: bool = True):
     """(values, indices) of the k largest (or smallest) along `dim`, in order.  input (*) -> (*, k along dim), same.
 
@@ -234,7 +250,7 @@ def _index_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int, 
     return at_index(grad0, result1, input_shape, dim, keepdim)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), blocks="rows")
+@op(returns=("values", "indices"), nondifferentiable=("indices",), blocks="rows", out_as="disjoint")
 @derivative(input=_index_backward)
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 1, 0, True), (t(), 1)])
 def kthvalue(xp, input, k: int, dim: int = -1, keepdim: bool = False):
@@ -322,9 +338,12 @@ def median_dim(xp, input, dim: int, keepdim: bool = False):
 
 
 @op(
-    form="nanmedian", returns=("values", "indices"), nondifferentiable=("indices",), node="NanmedianBackward1",
+    form="nanmedian",
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    node="NanmedianBackward1",
     blocks="rows",
-)  # fmt: skip
+)
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def nanmedian_dim(xp, input, dim: int, keepdim: bool = False):
@@ -385,7 +404,7 @@ def _results(arrays: list[Any]) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-@composite(arrays=True)
+@composite(arrays=True, recorded="arrays")
 @samples(lambda t: [(t.integers(0, 4, 9),), (t.integers(0, 2, 5, 2), {"dim": 0, "return_counts": True})])
 def unique(
     input: Tensor,
@@ -427,7 +446,7 @@ def _with_dims(array: Any, dim: int | None) -> None:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
 
 
-@composite(arrays=True)
+@composite(arrays=True, recorded="arrays")
 @samples(lambda t: [(t.integers(0, 2, 9),), (t.integers(0, 2, 5, 2), True, True, 0)])
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
@@ -471,7 +490,7 @@ def unique_consecutive(
     ]
 )
 def search_sorted(xp, sorted_sequence, input, right: bool, sorter=None, out_int32: bool = False):
-    """Where `input` would go in sorted rows.  sorted_sequence (*, n) or (n), input (*, m) -> (*, m)."""
+    """Return the insertion points of `input` in sorted rows. sorted_sequence (*, n) or (n), input (*, m) -> (*, m)."""
     if not sorted_sequence.ndim:
         raise RuntimeError(
             "torch.searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension"
@@ -552,13 +571,17 @@ def _as_tensor(x: Any, like: Any) -> Tensor:
     return x if isinstance(x, Tensor) else wrap(backends.xp_of(like).asarray(x))
 
 
-@composite(method=False, several=((2, 5), (2, 5), (2, 5)), arrays=True)
+@composite(method=False, several=((2, 5), (2, 5), (2, 5)), arrays=True, recorded="arrays", elementwise=True)
 @samples(lambda t: [(t.integers(0, 9, 3, 4), t.integers(0, 9, 5))])
 def isin(
-    elements: Tensor | complex, test_elements: Tensor | complex, *, assume_unique: bool = False, invert: bool = False,
+    elements: Tensor | complex,
+    test_elements: Tensor | complex,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
     out: Tensor | None = None,
-):  # fmt: skip
-    """Whether each element is among `test_elements`.  elements (*), test_elements (*b) -> (*) bool."""
+):
+    """Return whether each element is among `test_elements`.  elements (*), test_elements (*b) -> (*) bool."""
     if out is not None:
         return store(out, "isin", isin, elements, test_elements, assume_unique=assume_unique, invert=invert)
     for x in (elements, test_elements):

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.layouts import strided
+from engine.core.tensor_messages import warn_once
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
-from engine.layouts import strided
-from engine.ops.linalg.products import cpp_name, scalar_name
+from engine.ops.products import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
 
 _FORWARD = ("backward", "ortho", "forward")
@@ -57,7 +58,7 @@ def _r2c_slope(grad: Tensor, dim: tuple[int, ...], norm: int, onesided: bool, sh
     return fft_c2c(grad, dim, norm, False).real
 
 
-@op(node="FftR2CBackward0", public=False, method=False)
+@op(node="FftR2CBackward0", public=False, method=False, keeps=("input",))
 @derivative(input=lambda grad, dim, norm, onesided, input_shape: _r2c_slope(grad, dim, norm, onesided, input_shape))
 @samples(
     lambda t: [
@@ -201,15 +202,24 @@ def _flag(value: bool | None) -> str:
 @composite()
 @samples(
     lambda t: [
-        (t(12), 4, {"return_complex": True}), (t(2, 9), 4, 2, 3, t.positive(3), {"return_complex": True}),
+        (t(12), 4, {"return_complex": True}),
+        (t(2, 9), 4, 2, 3, t.positive(3), {"return_complex": True}),
         (t(12), 4, {"center": False, "onesided": False, "normalized": True, "return_complex": True}),
     ]
-)  # fmt: skip
+)
 def stft(
-    input, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Tensor | None = None,
-    center=True, pad_mode="reflect", normalized: bool = False, onesided: bool | None = None,
-    return_complex: bool | None = None, align_to_window: bool | None = None,
-):  # fmt: skip
+    input,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center=True,
+    pad_mode="reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+):
     """Transforms of windowed frames, `hop_length` apart.
 
     input (*, n), window (win_length) -> (*, frequencies, frames) complex.
@@ -229,6 +239,14 @@ def stft(
                 "return_complex=True in a future PyTorch release."
             )
         return_complex = True
+    if window is None:
+        warn_once(
+            "stft",
+            "A window was not provided. A rectangular window will be applied,which is known to cause spectral leakage. "
+            "Other windows such as torch.hann_window or torch.hamming_window are recommended to reduce spectral "
+            "leakage.To suppress this warning and use a rectangular window, explicitly set "
+            "`window=torch.ones(n_fft, device=<device>)`.",
+        )
     if center and align_to_window is not None:
         raise RuntimeError("stft align_to_window should only be set when center = false.")
     x = input
@@ -299,10 +317,17 @@ def _centred(x: Tensor, left: int, size: int) -> Tensor:
 @composite(arrays=True)
 @samples(lambda t: [(t.complex(3, 5), 4), (t.complex(2, 3, 5), 4, 1, 3, t.positive(3), {"length": 4})])
 def istft(
-    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
-    length: int | None = None, return_complex: bool = False,
-):  # fmt: skip
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+):
     """The signal whose frames' transforms come nearest to `input` (inverse of `stft`).
 
     input (*, frequencies, frames) complex, window (win_length) -> (*, n).  RuntimeError for arguments that do not
@@ -415,7 +440,7 @@ def _window(
     requires_grad: bool,
     layout: Any = None,
 ) -> Tensor:
-    """The window `make(n, N)` of sample numbers n out of N, in float64 on the way."""
+    """The window `make(n, N)` of sample numbers n out of N, computed in float64."""
     length = length.__index__()
     if layout is not None and layout is not strided:
         raise RuntimeError(f"{name} is not implemented for sparse types, got: layout={layout!r}")
@@ -452,19 +477,32 @@ def _cosines(a: float, b: float, c: float = 0.0) -> Any:
 
 @composite(method=False)
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
-    pin_memory=False, requires_grad=False
-):  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
+):
     """sin^2(pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
     return _window("hann_window", window_length, periodic, _cosines(0.5, 0.5), dtype, device, requires_grad, layout)
 
 
 @composite(method=False)
 def hamming_window(
-    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
-    dtype=None, layout=None, device=None, pin_memory=False,
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
     requires_grad=False,
-):  # fmt: skip
+):
     """alpha - beta cos(2 pi n / (N - 1)), N = window_length + 1 if periodic.  () -> (window_length)."""
     return _window(
         "hamming_window",
@@ -480,9 +518,15 @@ def hamming_window(
 
 @composite(method=False)
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
-    pin_memory=False, requires_grad=False
-):  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
+):
     """0.42 - 0.5 cos(2 pi n / (N - 1)) + 0.08 cos(4 pi n / (N - 1)), N as for hann_window.  () -> (window_length)."""
 
     def make(n: np.ndarray, count: int) -> np.ndarray:
@@ -493,9 +537,15 @@ def blackman_window(
 
 @composite(method=False)
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype=None, layout=None, device=None,
-    pin_memory=False, requires_grad=False
-):  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
+    requires_grad=False,
+):
     """The triangle 1 - |2 n / (N - 1) - 1|, N as for hann_window.  () -> (window_length)."""
 
     def make(n: np.ndarray, count: int) -> np.ndarray:
@@ -506,10 +556,16 @@ def bartlett_window(
 
 @composite(method=False)
 def kaiser_window(
-    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype=None, layout=None,
-    device=None, pin_memory=False,
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype=None,
+    layout=None,
+    device=None,
+    pin_memory=False,
     requires_grad=False,
-):  # fmt: skip
+):
     """I0(beta sqrt(1 - (2 n / (N - 1) - 1)^2)) / I0(beta), N as for hann_window.  () -> (window_length)."""
 
     def make(n: np.ndarray, count: int) -> np.ndarray:

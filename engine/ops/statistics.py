@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import builtins
 import math
+import warnings
 from typing import Any, NamedTuple
 
-from engine import backends, dtypes
-from engine._checks import wrap_dim, wrap_dims
+from engine import backends
 from engine.autograd.graph import name_node, requires_grad_of
 from engine.autograd.inplace import check_writable
 from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.checks import wrap_dim, wrap_dims
+from engine.core.grad_mode import mode
+from engine.core.tensor_messages import outside
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.dispatch.out import store
-from engine.grad_mode import mode
 from engine.ops.extremes import take_along
 from engine.ops.linalg.norms import linalg_vector_norm
 from engine.ops.pointwise.arithmetic import not_implemented, refuse
@@ -23,7 +26,7 @@ from engine.tensor import Tensor, wrap
 # --- norms
 
 
-@composite()
+@composite(out_as="graph")
 @samples(
     lambda t: [
         (t(3, 4),),
@@ -112,7 +115,7 @@ def renorm_(input: Tensor, p: complex, dim: int, maxnorm: complex):
 # --- counts
 
 
-@op(tensors=("weights",))
+@op(tensors=("weights",), size_by_values=True)
 @samples(
     lambda t: [
         (t.integers(0, 5, 9),),
@@ -121,7 +124,7 @@ def renorm_(input: Tensor, p: complex, dim: int, maxnorm: complex):
     ]
 )
 def bincount(xp, input, weights=None, minlength: int = 0):
-    """How often each number occurs, or the sum of its `weights`.  input (n) not negative, weights (n) -> (max + 1)."""
+    """Count the occurrences of each number, or sum its `weights`. input (n) not negative, weights (n) -> (max + 1)."""
     if input.dtype.kind not in "iu":
         raise not_implemented("bincount_cpu", input)
     if minlength < 0:
@@ -169,7 +172,7 @@ def histc(xp, input, bins: int = 100, min: complex = 0, max: complex = 0):
     return _histogram(xp, input, bins, *_edges(input, min, max))
 
 
-@composite(several=((1, 6), (2, 5)), arrays=True)
+@composite(several=((1, 6), (2, 5)), arrays=True, recorded="arrays")
 @samples(lambda t: [(t.constant(t(9)), 5), (t.constant(t(9)), 4, {"range": (-1, 1), "density": True})])
 def histogram(
     input: Tensor,
@@ -220,7 +223,7 @@ def histogram(
     return _Histogram(wrap(counts), wrap(edges))
 
 
-@composite(method=False, arrays=True)
+@composite(method=False, arrays=True, recorded="arrays")
 @samples(
     lambda t: [
         (t.constant(t(9, 2)), [3, 2]),
@@ -244,9 +247,12 @@ def histogramdd(input: Tensor, bins, *, range=None, weight: Tensor | None = None
     limits = None if range is None else list(zip(range[::2], range[1::2]))
     xp = backends.xp_of(array)
     hist, edges = xp.histogramdd(
-        points, [b._array if isinstance(b, Tensor) else b for b in given], limits,
-        weights=None if weight is None else weight._array.reshape(-1), density=density,
-    )  # fmt: skip
+        points,
+        [b._array if isinstance(b, Tensor) else b for b in given],
+        limits,
+        weights=None if weight is None else weight._array.reshape(-1),
+        density=density,
+    )
     kind = array.dtype
     return _Histogram(wrap(hist.astype(kind)), tuple(wrap(e.astype(kind)) for e in edges))
 
@@ -321,9 +327,15 @@ def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpo
     return name_node(found, "SqueezeBackward4")  # torch takes the last dim away in place
 
 
-@composite(several=((2, 6), (2, 6)))
-@samples(lambda t: [(t.distinct(9), 0.3), (t.distinct(3, 5), 0.5, 1, True), (t.distinct(3, 5), t.of([0.1, 0.9]), 0),
-                    (t.distinct(9), 0.3, {"interpolation": "nearest"})])  # fmt: skip
+@composite(several=((2, 6), (2, 6)), autocast={"cpu": "float32"}, out_as="graph")
+@samples(
+    lambda t: [
+        (t.distinct(9), 0.3),
+        (t.distinct(3, 5), 0.5, 1, True),
+        (t.distinct(3, 5), t.of([0.1, 0.9]), 0),
+        (t.distinct(9), 0.3, {"interpolation": "nearest"}),
+    ]
+)
 def quantile(
     input: Tensor,
     q: Tensor | float,
@@ -342,7 +354,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@composite(several=((2, 6), (2, 6)))
+@composite(several=((2, 6), (2, 6)), autocast={"cpu": "float32"}, out_as="graph")
 @samples(lambda t: [(t.distinct(9), 0.3), (t.distinct(3, 5), t.of([0.1, 0.9]), 0)])
 def nanquantile(
     input: Tensor,
@@ -422,6 +434,11 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     found = PUBLIC["matmul"](weighted, gap.to(weighted.dtype).conj().transpose(0, 1))
     if isinstance(factor, Tensor) and factor.is_complex():
         factor = factor.real
+    if not (isinstance(factor, Tensor) and factor.is_meta) and factor <= 0:
+        warnings.warn(
+            "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
+            stacklevel=outside(),
+        )
     factor = factor.clamp(min=0) if isinstance(factor, Tensor) else builtins.max(factor, 0)
     return guard((found / factor).squeeze(), fweights)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from engine._checks import size_of, wrap_dim
+from engine.autograd.versions import guard
+from engine.core.checks import size_of, wrap_dim
+from engine.core.layouts import restride
+from engine.core.storage import strided
 from engine.dispatch import composite, derivative, op, samples
-from engine.layouts import restride
 from engine.ops.shape import reshaping
-from engine.storage import strided
 from engine.tensor import Tensor, wrap
 
 _ALL = slice(None)
@@ -108,8 +109,8 @@ composite(method=True)(as_strided)
 
 @op(view=True, public=False, method=False, node="AsStridedBackward0")
 @derivative(
-    input=lambda grad, input_shape, own, size, stride, offset: as_strided_backward(
-        grad, input_shape, own, size, stride, offset
+    input=lambda grad, input_shape, own, size, stride, offset: guard(
+        as_strided_backward(grad, input_shape, own, size, stride, offset), grad
     )
 )
 @samples(
@@ -135,7 +136,6 @@ def _cells(xp: Any, shape: Any, strides: Any, offset: int = 0) -> Any:
     return cells
 
 
-# Note [Gradient of as_strided]
 # Several elements of the result, and of the input, may lie in one cell of memory.  The gradients of the result are
 # summed by cell; an element of the input gets its cell's sum, divided among the elements that share the cell.
 
@@ -180,14 +180,14 @@ def _geometry(xp, shape, strides, size, stride, offset):
     view_reach = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride)) if 0 not in size else 0
     high = builtins.max(reach, view_reach, low)
     own = _cells(xp, shape, strides, -low)
-    if all(s > 0 or n == 1 for n, s in zip(shape, strides)) and _apart(shape, strides):
+    if all(s > 0 or n == 1 for n, s in zip(shape, strides)) and _disjoint(shape, strides):
         return low, high, own, None
     counts = xp.bincount(own.reshape(-1), minlength=builtins.max(high - low, 1))
     return low, high, own, counts[own]
 
 
-def _apart(shape, strides):
-    """Whether no two elements can share a cell."""
+def _disjoint(shape, strides):
+    """Return whether no two elements can share a cell."""
     reach = 0
     for s, n in sorted((s, n) for s, n in zip(strides, shape) if n > 1):
         if s <= reach:

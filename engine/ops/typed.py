@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import dtypes
-from engine.device import device
+from engine.core import dtypes
+from engine.core.device import device
+from engine.core.tensor_messages import warn_once
 from engine.dispatch import PUBLIC, composite
 from engine.ops.copying import type_named
 from engine.ops.creation import set_default_device
@@ -18,6 +19,7 @@ class tensortype(type):
     dtype: dtypes.dtype
     _where: device
     is_cuda = property(lambda cls: cls._where.type == "cuda")
+    is_sparse = False
 
     def __call__(cls, *data: Any, device: Any = None) -> Tensor:
         if len(data) == 1 and isinstance(data[0], float):
@@ -56,16 +58,29 @@ def typed(dtype: dtypes.dtype, where: str = "cpu") -> tensortype:
 NAMES = {
     dtypes.scalar_name(d) + "Tensor": d
     for d in (
-        dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16, dtypes.int64, dtypes.int32, dtypes.int16,
-        dtypes.int8, dtypes.uint8, dtypes.bool,
+        dtypes.float32,
+        dtypes.float64,
+        dtypes.float16,
+        dtypes.bfloat16,
+        dtypes.int64,
+        dtypes.int32,
+        dtypes.int16,
+        dtypes.int8,
+        dtypes.uint8,
+        dtypes.bool,
     )
-}  # fmt: skip
+}
 PUBLIC.update({name: typed(d) for name, d in NAMES.items()})
 
 
 @composite(method=False)
 def set_default_tensor_type(t) -> None:
     """The default dtype and device by a legacy type or its name.  TypeError unless it is a floating one."""
+    warn_once(
+        "set_default_tensor_type",
+        "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
+        "torch.set_default_device() as alternatives.",
+    )
     if isinstance(t, str):
         dtype, where = type_named(t)
     elif isinstance(t, tensortype):

@@ -4,4 +4,10 @@ What is recorded from an op's own code (`elementwise`) needs no line here; the o
 NotImplemented for what it does not serve, and the op's own code runs on CuPy.
 """
 
-from engine.ops.cuda import _routes, blas, indexing, loss, norm, pointwise, random, reduction, softmax  # noqa: F401
+import engine.ops.loss.cuda
+import engine.ops.norm.cuda
+import engine.ops.products.cuda
+import engine.ops.random.cuda
+import engine.ops.reduction.cuda
+import engine.ops.softmax.cuda  # noqa: F401
+from engine.ops.cuda import _routes, indexing, pointwise  # noqa: F401

@@ -1,4 +1,4 @@
-"""What a kernel found wrong with its operands (an index out of range): looked at after the launch."""
+"""Faults of operands that a kernel has found (an index out of range), checked after the launch."""
 
 from __future__ import annotations
 

@@ -19,23 +19,32 @@ BLOCKS = 1 << 15  # of a grid at most: the loops of a kernel take what is beyond
 WARPS = 8  # rows of a block, a warp each
 
 _TYPES: dict[str, Any] = {
-    "bool": np.bool_, "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16, "int32": np.int32,
-    "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64, "float32": np.float32, "float64": np.float64,
-}  # fmt: skip
+    "bool": np.bool_,
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "int16": np.int16,
+    "uint16": np.uint16,
+    "int32": np.int32,
+    "uint32": np.uint32,
+    "int64": np.int64,
+    "uint64": np.uint64,
+    "float32": np.float32,
+    "float64": np.float64,
+}
 
 
 def on_host(array: Any) -> bool:
-    """Whether an array lies in this machine's memory, and is computed with there."""
+    """Return whether an array is in this machine's memory, and is computed with there."""
     return isinstance(array, np.ndarray) and not compiling.simulated()
 
 
 def usable(route: str) -> bool:
-    """Whether there is a builder of kernels, and the route is on."""
+    """Return whether there is a builder of kernels, and the route is on."""
     return compiling.in_use() and routes.ROUTES[route].on()
 
 
 def is_array(value: Any) -> bool:
-    """Whether an argument is an array (no number, no numpy scalar)."""
+    """Return whether an argument is an array (no number, no numpy scalar)."""
     return hasattr(value, "strides") and not isinstance(value, np.generic)
 
 
@@ -85,7 +94,8 @@ def rows_grid(group: str, rows: int, width: int) -> tuple[tuple[int, ...], tuple
 
 
 def group_of(rows: int, width: int, along: int, across: int) -> str:
-    """How rows are best shared: along, across are the distances of neighbours in a row and of rows."""
+    """Return the launch shape for rows ("columns", "warp" or "block"): along, across are the distances of neighbours in
+    a row and of rows."""
     if across == 1 and along != 1 and rows >= cuda_c.COLUMNS[0]:
         return "columns"
     return "warp" if width <= 512 else "block"

@@ -1,7 +1,8 @@
-"""The routes of the kernels in this folder, one a family, each with the check of its first use on a card
+"""The routes of the kernels for CUDA, one a family, each with the check of its first use on a card
 (`engine/backends/cuda/routes.py`): a few small problems against the ops' own code on the CPU.
 
-A kernel belongs to the route of its module's name; those recorded from ops' own code to "pointwise".
+A kernel belongs to the route of its family (`norm/cuda.py`) or module (`cuda/indexing.py`), those recorded from ops'
+own code to "pointwise".
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from engine.dispatch import OPS
 
 
 def proved(variant: Any, own: Any) -> Any:
-    """A kernel that leaves to `own` what it does not serve, all while its route is off, and switches it off where it
+    """A kernel that leaves to `own` what it does not serve, all while its route is disabled, and disables it where it
     cannot be compiled; None for one of another folder, or one that asks its route itself."""
-    found = routes.ROUTES.get(getattr(variant, "route", None) or variant.__module__.rpartition(".")[2])
+    family = variant.__module__.removesuffix(".cuda").rpartition(".")[2]
+    found = routes.ROUTES.get(getattr(variant, "route", None) or family)
     if found is None:
         return None
     on, fail = found.on, found.fail
@@ -40,6 +42,7 @@ def proved(variant: Any, own: Any) -> Any:
                 fail(error)
         return own(xp, *args, **kwargs)
 
+    kernel.route = found  # type: ignore[attr-defined]
     return kernel
 
 
@@ -52,7 +55,7 @@ def _variant(name: str) -> Callable[..., Any]:
 
 
 def _compared(xp: Any, name: str, *args: Any) -> Iterator[tuple[Any, Any]]:
-    """What an op's kernel gives on the GPU, and what its own code gives on the CPU in the next wider type."""
+    """Yield pairs of an op's result by its kernel on the GPU and by its own code on the CPU in the next wider type."""
     given = [xp.asarray(a) if isinstance(a, np.ndarray) else a for a in args]
     found = _variant(name)(xp, *given)
     if found is NotImplemented:
@@ -82,48 +85,63 @@ def _family(name: str, tolerance: float, *cases: Callable[[], tuple[Any, ...]]) 
 
 
 _family(
-    "pointwise", 2e-5,
-    lambda: ("gelu", _real(33, 8)), lambda: ("add", _real(7, 5, 6).transpose(2, 0, 1), _real(5, seed=1)),
+    "pointwise",
+    2e-5,
+    lambda: ("gelu", _real(33, 8)),
+    lambda: ("add", _real(7, 5, 6).transpose(2, 0, 1), _real(5, seed=1)),
     lambda: ("where_tensors", _real(9, 4) > 0, _real(9, 4, seed=1), _real(4, seed=2)),
     lambda: ("remainder", np.arange(-40, 40) / np.float32(8), np.full(1, 3, np.float32)),
-)  # fmt: skip
+)
 _family(
-    "reduction", 2e-5, lambda: ("sum", _real(5, 700), 1), lambda: ("mean", _real(300, 70), 0),
-    lambda: ("max_dim", _real(40, 33), 1), lambda: ("all", _real(6, 50) > -9),
-)  # fmt: skip
+    "reduction",
+    2e-5,
+    lambda: ("sum", _real(5, 700), 1),
+    lambda: ("mean", _real(300, 70), 0),
+    lambda: ("max_dim", _real(40, 33), 1),
+    lambda: ("all", _real(6, 50) > -9),
+)
 _family(
-    "softmax", 2e-5, lambda: ("softmax", _real(6, 70), 1), lambda: ("log_softmax", _real(4, 900), 1),
+    "softmax",
+    2e-5,
+    lambda: ("softmax", _real(6, 70), 1),
+    lambda: ("log_softmax", _real(4, 900), 1),
     lambda: ("softmax_backward", _real(6, 70), _real(6, 70, seed=1), 1),
-)  # fmt: skip
+)
 _family(
-    "norm", 1e-4, lambda: ("native_layer_norm", _real(6, 130), (130,), _real(130, seed=1), _real(130, seed=2)),
+    "norm",
+    1e-4,
+    lambda: ("native_layer_norm", _real(6, 130), (130,), _real(130, seed=1), _real(130, seed=2)),
     lambda: ("batch_norm_train", _real(6, 3, 7, 5), _real(3, seed=1), _real(3, seed=2), 1e-5),
     lambda: ("normalize_groups", _real(2, 6, 7), 2, _real(6, seed=1), _real(6, seed=2)),
-)  # fmt: skip
+)
 _family(
-    "loss", 2e-5, lambda: ("softmax_nll_rows", _real(9, 40), np.arange(9) * 4),
-)  # fmt: skip
+    "loss",
+    2e-5,
+    lambda: ("softmax_nll_rows", _real(9, 40), np.arange(9) * 4),
+)
 _family(
-    "indexing", 2e-5, lambda: ("embedding", _real(11, 6), np.array([[3, 0, 10], [3, 3, 7]])),
+    "indexing",
+    2e-5,
+    lambda: ("embedding", _real(11, 6), np.array([[3, 0, 10], [3, 3, 7]])),
     lambda: ("gather", _real(4, 9), 1, np.array([[8, 0], [1, 1], [5, 2], [0, 8]])),
     lambda: ("embedding_dense_backward", _real(5, 6), np.array([3, 0, 3, 3, 10]), 11),
-)  # fmt: skip
+)
 
 
 def _check_random(xp: Any) -> Iterator[tuple[Any, Any]]:
-    from engine.ops import _draw
-    from engine.ops.cuda import random as on_device
+    from engine.ops.random import cuda as on_device
+    from engine.ops.random import draw
 
     generator = random.Generator().manual_seed(2**63 + 5)
     generator.set_offset(28)
     yield on_device.words(xp, generator, 41), random.philox(2**63 + 5, 7).random_raw(44)[:41]
     for dtype in (np.float32, np.float64):
         ours, theirs = random.Generator().manual_seed(3), random.Generator().manual_seed(3)
-        yield on_device.uniform(xp, ours, 101, dtype), _draw.uniform(np, theirs, 101, np.dtype(dtype))
+        yield on_device.uniform(xp, ours, 101, dtype), draw.uniform(np, theirs, 101, np.dtype(dtype))
 
 
 def _check_optimizer(xp: Any) -> Iterator[tuple[Any, Any]]:
-    from engine.ops.cuda import optimizer
+    from engine.ops.optimizer import cuda as optimizer
 
     sizes = (5, 3000, 1)
     parameters, grads = ([_real(n, seed=n + k) for n in sizes] for k in (0, 1))
@@ -146,6 +164,4 @@ def _decayed(xp: Any, scratch: Any, numbers: Any, param: Any, grad: Any) -> None
 
 
 routes.route("random", check=_check_random, fallback="numbers made on the host", tolerance=0, ready=compiling.in_use)
-routes.route(
-    "optimizer", check=_check_optimizer, fallback="CuPy, a launch or more a parameter", ready=compiling.in_use
-)  # fmt: skip
+routes.route("optimizer", check=_check_optimizer, fallback="CuPy, a launch or more a parameter", ready=compiling.in_use)

@@ -15,24 +15,31 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda import compile as compiling
+from engine.core.lru import LRU
 from engine.kernels import rows as forms
 from engine.kernels.elementwise import collapsed
 from engine.ops.cuda._launch import Unfit, built, group_of, host, identifier, on_host, rows_grid, scalar, strides_of
 
 _built: dict[Any, Any] = {}
-_ready: dict[Any, tuple[Any, ...]] = {}  # by shapes and strides
-_reductions: dict[Any, tuple[Any, ...]] = {}  # by kinds of operands: (shape of the results, what a launch needs)
-_calls: dict[Any, tuple[Any, ...]] = {}  # Note [Calls once more]
-MANY = 4096  # of them, then all are forgotten
+MANY = 4096  # of each
+_ready: LRU[Any, tuple[Any, ...]] = LRU(MANY)  # by shapes and strides
+_reductions: LRU[Any, tuple[Any, ...]] = LRU(MANY)  # by kinds of operands: (shape of results, what a launch needs)
+_calls: LRU[Any, tuple[Any, ...]] = LRU(MANY)  # Note [Calls once more]
 
 FEW_ROWS, LONG = 256, 1 << 14  # rows so few and so long are reduced in parts first
 
 
 def run(
-    name: str, write: Callable[[forms.Rows], None], arrays: Sequence[Any], results: int, row_shape: Sequence[int],
-    place_shape: Sequence[int], strides: Sequence[tuple[Sequence[int], Sequence[int]]],
-    numbers: Sequence[tuple[str, Any]] = (), key: Any = (),
-) -> tuple[Any, ...] | None:  # fmt: skip
+    name: str,
+    write: Callable[[forms.Rows], None],
+    arrays: Sequence[Any],
+    results: int,
+    row_shape: Sequence[int],
+    place_shape: Sequence[int],
+    strides: Sequence[tuple[Sequence[int], Sequence[int]]],
+    numbers: Sequence[tuple[str, Any]] = (),
+    key: Any = (),
+) -> tuple[Any, ...] | None:
     """Run a row kernel; what a further launch of it needs, None on the host, which keeps that itself.
 
     arrays: the operands, the last `results` written.  strides: of each, in elements: those of the rows' dims and those
@@ -44,18 +51,16 @@ def run(
     kinds = tuple([a.dtype for a in arrays])
     types = tuple([t for t, _ in numbers])
     full = compiling.generation, name, key, kinds, row_shape, place_shape, tuple(strides), types
-    ready = _ready.get(full)
+    ready = _ready.young.get(full) or _ready.get(full)
     if ready is None:
-        if len(_ready) >= MANY:
-            _ready.clear()
         ready = _ready[full] = _prepare(name, write, kinds, results, row_shape, place_shape, strides, types, key)
     _launch(ready, [a.address if a.__class__ is _Moved else a for a in arrays], numbers)
     return ready
 
 
 def _launch(ready: tuple[Any, ...], arrays: Sequence[Any], numbers: Sequence[tuple[str, Any]] = ()) -> None:
-    call, grid, block, told, count, wide = ready
-    call(grid, block, [*arrays, *told, *[scalar(v, t, wide) for t, v in numbers], count])
+    call, grid, block, passed, count, wide = ready
+    call(grid, block, [*arrays, *passed, *[scalar(v, t, wide) for t, v in numbers], count])
 
 
 def signature(*arrays: Any) -> tuple[Any, ...]:
@@ -64,8 +69,8 @@ def signature(*arrays: Any) -> tuple[Any, ...]:
 
 
 def replay(xp: Any, key: Any, arrays: Sequence[Any]) -> list[Any] | None:
-    """The new arrays of a call like one that was kept; None if none was.  Note [Calls once more]."""
-    found = _calls.get(key)
+    """Return the new arrays of a call like one that was cached; None if none was.  Note [Calls once more]."""
+    found = _calls.young.get(key) or _calls.get(key)
     if found is None or found[0] != compiling.generation:
         return None
     _, makes, call, grid, block, rest = found
@@ -76,21 +81,26 @@ def replay(xp: Any, key: Any, arrays: Sequence[Any]) -> list[Any] | None:
 
 def keep(
     key: Any, ready: tuple[Any, ...] | None, makes: Sequence[tuple[Any, Any]], numbers: Sequence[tuple[str, Any]] = ()
-) -> None:  # fmt: skip
+) -> None:
     """Let `replay` do what `run` did: `ready` is what that returned, makes the (shape, dtype) of results."""
     if ready is None:
         return
-    if len(_calls) >= MANY:
-        _calls.clear()
-    call, grid, block, told, count, wide = ready
-    rest = [*told, *[scalar(v, t, wide) for t, v in numbers], count]
+    call, grid, block, passed, count, wide = ready
+    rest = [*passed, *[scalar(v, t, wide) for t, v in numbers], count]
     _calls[key] = compiling.generation, tuple(makes), call, grid, block, rest
 
 
 def _prepare(
-    name: str, write: Any, kinds: Any, results: int, row_shape: Any, place_shape: Any, strides: Any, types: Any,
+    name: str,
+    write: Any,
+    kinds: Any,
+    results: int,
+    row_shape: Any,
+    place_shape: Any,
+    strides: Any,
+    types: Any,
     key: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     """The compiled kernel and what its launches have in common."""
     by_row = collapsed(row_shape, [r for r, _ in strides])
     by_place = collapsed(place_shape, [p for _, p in strides])
@@ -102,9 +112,9 @@ def _prepare(
         made = forms.Rows(identifier(name), kinds, results, by_row.classes, by_place.classes, types)
         write(made)
         call = _built[found_key] = built(made.kernel, group=group, wide=wide)
-    told = [scalar(n, "index", wide) for n in (*by_row.numbers(), *by_place.numbers(), by_place.count)]
+    passed = [scalar(n, "index", wide) for n in (*by_row.numbers(), *by_place.numbers(), by_place.count)]
     grid, block = rows_grid(group, by_row.count, by_place.count)
-    return call, grid, block, told, scalar(by_row.count, "index", wide), wide
+    return call, grid, block, passed, scalar(by_row.count, "index", wide), wide
 
 
 def parted(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -114,18 +124,27 @@ def parted(array: Any, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int,
 
 
 def reduce(
-    xp: Any, name: str, by: Sequence[str], code: Callable[..., Any], after: Callable[..., Any], arrays: Sequence[Any],
-    axes: Sequence[int], results: Sequence[Any], whole: bool = False, key: Any = (), kept: Any = None,
-) -> list[Any]:  # fmt: skip
+    xp: Any,
+    name: str,
+    by: Sequence[str],
+    code: Callable[..., Any],
+    after: Callable[..., Any],
+    arrays: Sequence[Any],
+    axes: Sequence[int],
+    results: Sequence[Any],
+    whole: bool = False,
+    key: Any = (),
+    replay_as: Any = None,
+) -> list[Any]:
     """Arrays of one shape (broadcast ones with stride 0) reduced over axes: new arrays of the other dims.
 
-    by: the way of each array that `code(xp, *arrays)` gives.  after(xp, count, *reduced) makes the results, of the
-    dtypes `results`.  whole: must not be reduced in parts (argmax, whose places are counted along all axes).
-    kept: (key for `replay`, shape that results have there).
+    by: the reduction of each array that `code(xp, *arrays)` gives.  after(xp, count, *reduced) makes the results, of
+    the dtypes `results`.  whole: must not be reduced in parts (argmax, whose places are counted along all axes).
+    replay_as: (key for `replay`, shape that results have there).
     """
     kinds = tuple([(a.dtype, a.shape, a.strides) for a in arrays])
     known = compiling.generation, name, tuple(by), key, kinds, tuple(axes), tuple(results), whole
-    found = None if on_host(arrays[0]) else _reductions.get(known)
+    found = None if on_host(arrays[0]) else _reductions.young.get(known) or _reductions.get(known)
     if found is not None:
         row_shape, ready = found
         made = [xp.empty(row_shape, d) for d in results]
@@ -144,29 +163,50 @@ def reduce(
     made = [xp.empty(row_shape, d) for d in results]
     ready = _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
     if ready is not None:
-        if len(_reductions) >= MANY:
-            _reductions.clear()
         _reductions[known] = row_shape, ready
-    if kept is not None:
-        keep(kept[0], ready, [(kept[1], d) for d in results])
+    if replay_as is not None:
+        keep(replay_as[0], ready, [(replay_as[1], d) for d in results])
     return made
 
 
 def _reduce(
-    name: str, by: Any, code: Any, after: Any, arrays: Any, made: Any, row_shape: Any, place_shape: Any, strides: Any,
+    name: str,
+    by: Any,
+    code: Any,
+    after: Any,
+    arrays: Any,
+    made: Any,
+    row_shape: Any,
+    place_shape: Any,
+    strides: Any,
     key: Any,
-) -> tuple[Any, ...] | None:  # fmt: skip
+) -> tuple[Any, ...] | None:
     of_results = [(strides_of(m), (0,) * len(place_shape)) for m in made]
     return run(
-        name, lambda rows: forms.reduced(rows, by, code, after, len(arrays)), [*arrays, *made], len(made), row_shape,
-        place_shape, [*strides, *of_results], key=(tuple(by), key),
-    )  # fmt: skip
+        name,
+        lambda rows: forms.reduced(rows, by, code, after, len(arrays)),
+        [*arrays, *made],
+        len(made),
+        row_shape,
+        place_shape,
+        [*strides, *of_results],
+        key=(tuple(by), key),
+    )
 
 
 def _in_parts(
-    xp: Any, name: str, by: Any, code: Any, after: Any, arrays: Any, row_shape: Any, place_shape: Any, strides: Any,
-    results: Any, key: Any,
-) -> list[Any]:  # fmt: skip
+    xp: Any,
+    name: str,
+    by: Any,
+    code: Any,
+    after: Any,
+    arrays: Any,
+    row_shape: Any,
+    place_shape: Any,
+    strides: Any,
+    results: Any,
+    key: Any,
+) -> list[Any]:
     """Long rows cut into parts, each reduced by a block of its own; then the parts."""
     rows, width = prod(row_shape), prod(place_shape)
     flat = collapsed(place_shape, [p for _, p in strides])
@@ -189,9 +229,17 @@ def _in_parts(
     same = lambda xp, *given: given
     counted = lambda xp, count, *reduced: after(xp, _constant(xp, width), *reduced)
     _reduce(
-        name + "_whole", by, same, counted, partial, made, row_shape, (parts + (rest > 0),),
-        [parted(p, (p.ndim - 1,)) for p in partial], (key, width),
-    )  # fmt: skip
+        name + "_whole",
+        by,
+        same,
+        counted,
+        partial,
+        made,
+        row_shape,
+        (parts + (rest > 0),),
+        [parted(p, (p.ndim - 1,)) for p in partial],
+        (key, width),
+    )
     return made
 
 
@@ -216,8 +264,11 @@ class _Moved:
     def view(self) -> Any:
         """numpy's array of the element there."""
         self.__array_interface__ = {
-            "version": 3, "shape": (1,), "typestr": f"|V{self.dtype.itemsize}", "data": (int(self.address), False)
-        }  # fmt: skip
+            "version": 3,
+            "shape": (1,),
+            "typestr": f"|V{self.dtype.itemsize}",
+            "data": (int(self.address), False),
+        }
         return np.asarray(self).view(self.dtype)
 
 

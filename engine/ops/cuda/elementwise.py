@@ -89,12 +89,12 @@ class _Plan:
         self.order: tuple[int, ...] | None = None  # dims of the results, slowest first
         self.single = True
         self._ready: tuple[Any, ...] | None = None
-        self._last: list[Any] | None = None  # numbers of a call that this recording was for; 0 and nan are not kept
-        self._told: tuple[Any, list[Any], list[Any]] | None = None  # of a launch: what all share, numbers, parameters
+        self._last: list[Any] | None = None  # numbers of a call that this recording was for; 0 and nan are not cached
+        self._passed: tuple[Any, list[Any], list[Any]] | None = None  # of a launch: what all share, numbers, parameters
         self.host: Any = None  # what `engine.ops.generated` knows of it
 
     def fits(self, numbers: Sequence[Any]) -> bool:
-        """Whether this recording is that of the numbers."""
+        """Return whether this recording is that of the numbers."""
         if self.constants is not None:
             return self.constants == numbers
         code = self.code
@@ -109,14 +109,14 @@ class _Plan:
         return True
 
     def _launch(self) -> tuple[Any, ...]:
-        """What every launch needs: found once for a builder of kernels."""
+        """Return the arguments shared by all launches, found once per generation of compiled kernels."""
         code, layout = self.code, self.layout
         assert code is not None
         vector = cuda_c.vector_of(code.kernel) if layout.count >= 64 else 1
-        told = [scalar(n, "index", layout.wide) for n in layout.numbers()]
+        passed = [scalar(n, "index", layout.wide) for n in layout.numbers()]
         count = scalar(layout.count, "index", layout.wide)
         dense = [n for n, kind in enumerate(layout.classes) if kind == "dense"]
-        found = (compiling.generation, vector, told, count, dense, code.dtypes, code.numbers, {})
+        found = (compiling.generation, vector, passed, count, dense, code.dtypes, code.numbers, {})
         self._ready = found
         return found
 
@@ -137,7 +137,7 @@ class _Plan:
         ready = self._ready
         if ready is None or ready[0] != compiling.generation:
             ready = self._launch()
-        _, vector, told, count, dense, dtypes, types, calls = ready
+        _, vector, passed, count, dense, dtypes, types, calls = ready
         made = [xp.empty(self.shape, d) for d in dtypes] if self.order is None else self._made(xp, dtypes)
         arrays = given + made
         if vector > 1:
@@ -156,14 +156,14 @@ class _Plan:
             found = calls[vector] = (call, *map_grid(self.layout.count, vector))
         call, grid, block = found
         if types:
-            known = self._told
-            if known is not None and known[0] is told and known[1] == numbers:
-                told = known[2]
+            known = self._passed
+            if known is not None and known[0] is passed and known[1] == numbers:
+                passed = known[2]
             else:
-                told, common = told + [scalar(of(numbers), type) for type, of in types], told
+                passed, common = passed + [scalar(of(numbers), type) for type, of in types], passed
                 if all(n and n == n for n in numbers):
-                    self._told = common, list(numbers), told
-        call(grid, block, [*arrays, *told, count])
+                    self._passed = common, list(numbers), passed
+        call(grid, block, [*arrays, *passed, count])
         return made[0] if self.single else tuple(made)
 
 

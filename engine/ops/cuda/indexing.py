@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from engine._checks import wrap_dim
 from engine.backends.cuda import compile as compiling
+from engine.core.checks import wrap_dim
 from engine.dispatch import kernel
 from engine.kernels import tables
 from engine.kernels.elementwise import collapsed
@@ -19,15 +19,13 @@ from engine.kernels.trace import KNOWN
 from engine.ops import along, gathering
 from engine.ops.cuda import _faults
 from engine.ops.cuda._launch import Unfit, built, contiguous_strides, map_grid, scalar, strides_of
-from engine.ops.cuda.reduction import known, serving
 from engine.ops.nn import embedding
+from engine.ops.reduction.cuda import known, serving
 
 _built: dict[Any, Any] = {}
 
 
-def _look_up(
-    xp: Any, input: Any, dim: int, index: Any, shape: Any, rows: Any, wrapped: bool, error: Any
-) -> Any:  # fmt: skip
+def _look_up(xp: Any, input: Any, dim: int, index: Any, shape: Any, rows: Any, wrapped: bool, error: Any) -> Any:
     """out[...] = input[..., index, ...] over `shape`.  rows: strides of input (0 at what is looked up) and of index."""
     known(input, index)
     if index.dtype.kind not in "iu":
@@ -39,9 +37,9 @@ def _look_up(
     call = _built.get(key)
     if call is None:
         call = _built[key] = built(tables.taken(input.dtype, index.dtype, layout.classes, wrapped), wide=wide)
-    told = [scalar(n, "index", wide) for n in layout.numbers()]
+    passed = [scalar(n, "index", wide) for n in layout.numbers()]
     size = [np.int64(input.shape[dim]), scalar(strides_of(input)[dim], "index", wide)]
-    call(*map_grid(layout.count), [input, index, made, flag, *told, *size, scalar(layout.count, "index", wide)])
+    call(*map_grid(layout.count), [input, index, made, flag, *passed, *size, scalar(layout.count, "index", wide)])
     _faults.look(flag, error)
     return made
 

@@ -1,10 +1,10 @@
-"""Elementwise ops whose own code walks arrays in a way that cannot be recorded, said once more without that."""
+"""Elementwise ops whose own code cannot be recorded, written again in a form that can."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from engine._checks import broadcast_shapes
+from engine.core.checks import broadcast_shapes
 from engine.dispatch import kernel
 from engine.ops import masking
 from engine.ops.copying import number_for

@@ -12,23 +12,12 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.fast import fast
-from engine.dispatch import GENERATED, Op
+from engine.core.layouts import ChannelsLast
+from engine.dispatch import Op
 from engine.kernels import processor
-from engine.layouts import ChannelsLast
-from engine.ops.generated import channels, launch
+from engine.ops.generated import launch
 
 __all__ = ["fused", "kernel_of", "variant_of"]
-
-MANY_PASSES = 512  # elements from which code of ops is asked for that are several passes of numpy's
-
-# ops that do nothing but launch kernels on new arrays
-_LAUNCHES = frozenset(
-    """
-    softmax softmax_backward log_softmax log_softmax_backward native_layer_norm layer_norm_inference
-    native_layer_norm_backward normalize_groups native_group_norm_backward batch_norm_eval_backward prelu_backward glu
-    glu_backward cumsum col2im attention attention_backward
-""".split()
-)
 
 
 def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) -> Callable[..., Any] | None:
@@ -36,29 +25,34 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
 
     It returns NotImplemented for what it leaves to that route.  into: the operand that it may write its result to.
     """
-    if record.name not in GENERATED:
+    if not record.generated:
         return None
     variant = variant_of(record)
     plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
     pointwise = record.blocks == "elements"
-    launches = pointwise or record.name in _LAUNCHES
+    launches = pointwise or record.only_launches
     one = pointwise and not (record.outputs or record.many)
-    light = GENERATED[record.name] > MANY_PASSES
+    light = record.generated != "many"
     made = launch.guarded(record.name, plain, present, launches, into, pointwise=one, light=light)
-    if record.name not in channels.PASSES:
+    if not record.image_kernel:
         return made
-    whole = channels.PASSES[record.name]
+    import engine.ops.norm.generated  # noqa: F401  # for the weight: few programs normalize converted images
+
+    whole = record.kernels.get("pass")
+    if whole is None:
+        return made
 
     def either(xp: Any, *args: Any, **kwargs: Any) -> Any:
         if args[0].__class__ is ChannelsLast:
             return whole(present, xp, *args, **kwargs)
         return made(xp, *args, **kwargs)
 
+    either.why_not = made.why_not  # type: ignore[attr-defined]
     return either
 
 
 def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
-    """What launches the generated kernels of an op; of few elements: one kernel rather than several."""
+    """Return the function that launches the generated kernels of an op; small: one kernel rather than several."""
     if record.blocks == "elements":
         from engine.ops.cuda.elementwise import kernel_from
 
@@ -72,12 +66,12 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
 
 def fused(
     name: str, code: Callable[..., Any], present: Callable[..., Any] | None = None, into: int | None = None
-) -> Callable[..., Any] | None:  # fmt: skip
+) -> Callable[..., Any] | None:
     """`code(xp, *arrays)`, a chain of element by element steps with one result, as one kernel; None without the extra.
 
     The function returned has the same parameters, with numpy for `xp`.  It returns NotImplemented until a kernel pays,
     where none can be recorded, and where one was slower than `present` (by default the code itself) or differed.
-    into: the operand that it may write its result to.  Note [Generated kernels on the CPU].
+    into: the operand that it may write its result to.  See engine/kernels/README.md.
     """
     if not processor.available():
         return None

@@ -1,43 +1,28 @@
-"""Passes over channels-last pictures in generated code (the extra `jit`), in front of oneDNN's: maximum pooling, its
-gradient, batch norm in evaluation.
+"""Passes over channels-last images in generated code (the extra `jit`), in front of oneDNN's; of pooling in
+`engine/ops/pooling/generated.py`, of batch norm in `engine/ops/norm/generated.py`.
 
-oneDNN overlooks nan in a maximum, so that its input is read once more before; its gradient needs the places of the
-maxima, which forward does not keep.  Batch norm of a small picture is two passes of numpy's over short rows.
-Note [Generated kernels on the CPU] in launch.py says how they are tried.
+engine/kernels/README.md says how they are tried.
 """
 
 from __future__ import annotations
 
-import functools
-import struct
-from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
-import numpy as np
-
-from engine.backends.cpu import threads
-from engine.dispatch.choosing import onednn_kernels
-from engine.kernels import llvm_channels, processor
-from engine.layouts import empty_channels_last, lies_channels_last, to_channels_last
+from engine.core.lru import LRU
 from engine.ops.generated import launch
-from engine.ops.generated.trial import MANY, Trial, address, finite, lanes, linked, packed, run, several, shared
+from engine.ops.generated.trial import Trial, linked
 
-__all__ = ["PASSES", "Rectified", "pooled", "unpooled"]
+__all__ = ["Pass", "known"]
 
-_KINDS = 1024  # geometries, then all are forgotten
-_UNROLLED = 16  # places of a window up to which its code has no loop
-_LARGE = 1 << 18  # elements from which batch norm is worth a second thread, which oneDNN's has
-_F32 = np.dtype("float32")
-_entries: dict[Any, launch.Entry] = {}
-_known: dict[Any, Any] = {}
+entries: dict[Any, launch.Entry] = {}
+known: LRU[Any, Any] = LRU(1024)  # by geometry: a pass, or False
 
 
-class _Pass(Trial):
+class Pass(Trial):
     """One kernel at one geometry."""
 
     def __init__(self, name: str, function: Any, width: int, work: int, *options: Any) -> None:
-        entry = _entries.setdefault((function, width, options), launch.Entry())
+        entry = entries.setdefault((function, width, options), launch.Entry())
         super().__init__(name, entry, work, self.compiled)
         self.function, self.width, self.options = function, width, options
         self.given: dict[str, int] = {}
@@ -48,202 +33,3 @@ class _Pass(Trial):
         if self._code is None:
             self._code = linked(self.function, self.width, *self.options)
         return self._code
-
-
-def _remember(key: Any, found: Any) -> Any:
-    if len(_known) >= _KINDS:
-        _known.clear()
-    _known[key] = found
-    return found
-
-
-def _windows(x: Any, out: Sequence[int], geometry: Any) -> dict[str, int]:
-    (tall, wide), (down, across), (above, left), (apart_down, apart_across) = geometry
-    return dict(
-        height=x.shape[2], width=x.shape[3], channels=x.shape[1], rows=out[2], columns=out[3], tall=tall, wide=wide,
-        step_down=down, step_across=across, above=above, left=left, apart_down=apart_down, apart_across=apart_across,
-    )  # fmt: skip
-
-
-def _pooling(name: str, function: Any, x: Any, out: Sequence[int], geometry: Any) -> Any:
-    """The pass of a geometry; None for channels that fill no vectors, and other than two dims."""
-    key = function, x.shape, out, geometry, threads.get_num_threads()
-    found = _known.get(key, 0)
-    if found == 0:
-        width = lanes(x.shape[1])
-        if x.ndim != 4 or width < 4:
-            return _remember(key, None)
-        found = _Pass(name, function, width, x.size)
-        found.given = _windows(x, out, geometry)
-        _remember(key, found)
-    return found
-
-
-def _tiles(name: str, function: Any, x: Any, rows: int, columns: int, *options: Any) -> Any:
-    """The pass of windows (options[0], options[1]) that lie side by side; None for channels that fill no vectors."""
-    key = function, x.shape, rows, columns, options, threads.get_num_threads()
-    found = _known.get(key, 0)
-    if found == 0:
-        width = lanes(x.shape[1])
-        if width < 4:
-            return _remember(key, None)
-        found = _Pass(name, function, width, x.size, *options)
-        found.given = dict(
-            height=x.shape[2], width=x.shape[3], channels=x.shape[1], rows=rows, columns=columns, picture=0, slope=0,
-            result=0, chosen=0, sums=0,
-        )  # fmt: skip
-        _remember(key, found)
-    return found
-
-
-def _run(found: _Pass, count: int, size: int, **arrays: Any) -> None:
-    """A pass of windows side by side, over `count` rows or pictures."""
-    args = packed(llvm_channels.TILES, **{**found.given, **{p: address(a) for p, a in arrays.items()}})
-    shared(found.compiled(), args, 0, count, min(count, several(size * 4)))
-
-
-def pooled(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
-    """The maxima of windows of x (N, C, H, W), in an array of `shape` that `made()` gives; both lie channels-last.
-
-    geometry: kernel_size, stride, padding, dilation.
-    """
-    kernel, stride, padding, dilation = geometry
-    near = kernel == stride and not any(padding) and set(dilation) == {1}
-    tiles = x.ndim == 4 and near and prod(kernel) <= _UNROLLED  # windows side by side
-    if tiles:
-        found = _tiles("max pooling", llvm_channels.tile_max, x, *shape[2:], *kernel, False, False)
-    else:
-        found = _pooling("max pooling", llvm_channels.max_pool, x, shape, geometry)
-    if found is None:
-        return plain()
-
-    def mine() -> Any:
-        out, count = made(), shape[0] * shape[2]
-        if tiles:
-            _run(found, count, x.size, picture=x, result=out)
-            return out
-        args = packed(llvm_channels.POOL, **found.given, picture=address(x), result=address(out))
-        shared(found.compiled(), args, 0, count, several(x.size * 4))
-        return out
-
-    return found.chosen(mine, plain, (x,))
-
-
-class Rectified:
-    """max(0, maxima) of windows side by side, which hold each place of the pictures, and its gradient.
-
-    Channels-last arrays; what the gradient needs is the number of each maximum's place in its window, a byte each.
-    """
-
-    def __init__(self, shape: Sequence[int], kernel: tuple[int, int]) -> None:
-        self.shape, self.kernel = tuple(shape), kernel
-        self.out = (*self.shape[:2], *(n // k for n, k in zip(self.shape[2:], kernel)))
-
-    def _passes(self, x: Any, summed: bool = False) -> Any:
-        forward = _tiles("pooling of a rectifier", llvm_channels.tile_max, x, *self.out[2:], *self.kernel, True, True)
-        name, function = "the gradient of pooling of a rectifier", llvm_channels.tile_gradient
-        return forward, _tiles(name, function, x, *self.out[2:], *self.kernel, summed)
-
-    def forward(self, x: Any, plain: Callable[[Any], Any]) -> Any:
-        """(maxima, numbers) of x (N, C, H, W); None until it has proved itself, with its gradient, against
-        plain(slope): (maxima, gradient of x, its sums over all but channels (C))."""
-        found, other = self._passes(x, True)
-        if found is None or found.off:
-            return None
-        if not found.proven:
-            found.calls += 1
-            if found.calls < MANY or not found.ready() or not other.ready(True):
-                return None
-            slope = to_channels_last(np.linspace(-1, 1, prod(self.out), dtype=_F32).reshape(self.out))
-            want = plain(slope)
-            if not finite(want):
-                return None
-            both = lambda: (made := self._forward(found, x))[:1] + self.backward(slope, made[1], True)
-            if not found.settled(both(), want, both, lambda: plain(slope), (x, slope)):
-                return None
-        return self._forward(found, x)
-
-    def _forward(self, found: _Pass, x: Any) -> tuple[Any, Any]:
-        made = empty_channels_last(self.out, "float32")
-        numbers = np.empty(made.size, np.uint8)
-        _run(found, self.out[0] * self.out[2], x.size, picture=x, result=made, chosen=numbers)
-        return made, numbers
-
-    def backward(self, slope: Any, numbers: Any, summed: bool) -> Any:
-        """The gradient of x from that of the maxima; summed: (it, its sums)."""
-        made = empty_channels_last(self.shape, "float32")
-        found = self._passes(made, summed)[1]
-        arrays = dict(slope=slope, result=made, chosen=numbers)
-        if summed:
-            arrays["sums"] = np.zeros(self.shape[:2], _F32)
-        _run(found, self.shape[0], made.size, **arrays)
-        return (made, np.add.reduce(arrays["sums"], axis=0)) if summed else made
-
-
-def unpooled(g: Any, x: Any, made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
-    """The gradient of x (N, C, H, W) from that of the maxima, g, in an array that `made()` gives."""
-    found = _pooling("the gradient of max pooling", llvm_channels.max_pool_gradient, x, g.shape, geometry)
-    if found is None:
-        return plain()
-    whole = all(n == m * k for n, m, k in zip(x.shape[2:], g.shape[2:], geometry[0]))
-    covered = whole and geometry[0] == geometry[1] and not any(geometry[2]) and set(geometry[3]) == {1}
-
-    def mine() -> Any:
-        out = made()
-        args = packed(
-            llvm_channels.POOL_GRADIENT, **found.given, picture=address(x), slope=address(g), result=address(out),
-            covered=covered,
-        )  # fmt: skip
-        shared(found.compiled(), args, 0, len(x), min(len(x), several(x.size * 4)))
-        return out
-
-    return found.chosen(mine, plain, (x, g))
-
-
-_ARGS = struct.Struct("<6qdqq").pack  # llvm_channels.SCALE
-
-
-@functools.lru_cache(64)
-def _constant(value: float, count: int) -> Any:
-    return np.full(count, value, _F32)
-
-
-def _batch_norm_eval(
-    present: Callable[..., Any], xp: Any, input: Any, running_mean: Any, running_var: Any, weight: Any = None,
-    bias: Any = None, eps: float = 1e-5,
-) -> Any:  # fmt: skip
-    channels = input.shape[1]
-    key = "batch norm", channels, launch.magnitude(input.size)
-    found = _known.get(key, 0)
-    if found == 0:
-        width = lanes(channels)
-        made = _Pass("batch norm", llvm_channels.scale, width, input.size, processor.OFFSET)
-        found = _remember(key, made if width > 1 else None)
-    vectors = (
-        running_mean, running_var, _constant(1.0, channels) if weight is None else weight,
-        _constant(0.0, channels) if bias is None else bias,
-    )  # fmt: skip
-    fit = found is not None and (input.size < _LARGE or not onednn_kernels())
-    fit = fit and input.dtype == _F32 and lies_channels_last(input)
-    if not fit or any(v.dtype != _F32 or v.shape != (channels,) or not v.flags.c_contiguous for v in vectors):
-        return present(xp, input, running_mean, running_var, weight, bias, eps)
-
-    def mine() -> Any:
-        out, pixels, pieces, rooms = empty_channels_last(input.shape, _F32), input.size // channels, [], []
-        step = pixels if input.size < _LARGE else -(-pixels // several(input.size))
-        for at in range(0, pixels, step):
-            rooms.append(np.empty(2 * channels, _F32))
-            args = _ARGS(id(input), id(out), *map(id, vectors), eps, id(rooms[-1]), channels)
-            pieces.append((args, at, min(at + step, pixels)))
-        run(found.compiled(), pieces)
-        return out
-
-    if found.proven:
-        return mine()
-    return found.chosen(
-        mine, lambda: present(xp, input, running_mean, running_var, weight, bias, eps), (input,), running_mean
-    )
-
-
-# Ops whose converted operands have code here: called with the route there is without it, then as their kernels are.
-PASSES: dict[str, Callable[..., Any]] = {"batch_norm_eval": _batch_norm_eval}

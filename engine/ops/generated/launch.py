@@ -1,23 +1,12 @@
 """Launches of generated kernels on the CPU: which are worth compiling, which have proved themselves.
 
-Note [Generated kernels on the CPU]
-A kernel is compiled when the work that asked for it pays for the compiler: after PAYS elements, or CALLS calls, for
-operands of one kind; where numpy takes one pass, after MUCH times as many operations.  Until then `Unfit` leaves them
-to the route there was.  The first result of a kernel for a kind of operands and a magnitude of sizes is compared with
-that route, and its time with that route's (`slower`): one that differs is switched off with a warning, one that is
-slower in TRIALS trials without.  ENGINE_ROUTES=static does not look at times, so that the same program takes the same
-routes each time.
-
-That comparison takes memory of its own, which the cache of large arrays would keep: of large results that are computed
-element by element it sees three parts, and at no time is there more than one whole result.
+engine/kernels/README.md says when a kernel is compiled, compared and dropped.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import threading
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,31 +14,42 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.fast import fast
+from engine.core.lru import LRU
+from engine.core.trials import Standing
+from engine.core.trials import slower as slower  # for those who launch by these rules, too
 from engine.kernels import cpu, processor
 from engine.kernels.form import Array, FormError, Kernel
 
 PAYS = 1 << 19
 MUCH = 32  # operations
-TRIALS, REST = 3, 30  # of a kernel that was slower, and the calls between them: the machine may have been busy
 CALLS = 32
-SHORT = 48  # places of a row up to which lanes that are off cost less than places one by one
+MANY = 4096  # kinds of calls that are remembered
+SHORT = 48  # places of a row up to which masked lanes cost less than places one by one
 COLUMNS = 8  # rows side by side from which they are worth a vector
 
 
 class Unfit(Exception):
-    """Operands that are left to the route there was."""
+    """Operands that are left to the route there was: why, and the standing of the kernel where that is the reason."""
+
+    def __str__(self) -> str:
+        return ": ".join(map(str, self.args))
 
 
-class Entry:
-    """A kernel for operands of one kind and magnitude: what was asked of it, and what became of it."""
+class Entry(Standing):
+    """A kernel for operands of one kind and magnitude: its calls so far, and the verdict."""
 
-    __slots__ = ("built", "calls", "late", "off", "proven", "rest", "work")
+    __slots__ = ("built", "calls", "work")
 
     def __init__(self) -> None:
+        super().__init__()
         self.built: cpu.Built | None = None
         self.work = self.calls = 0
-        self.late = self.rest = 0  # trials in which it was slower; calls until the next
-        self.proven = self.off = False
+
+    def lost(self) -> None:
+        """Note that it was slower in a trial; the code of one that is disabled is not needed any more."""
+        super().lost()
+        if self.disabled:
+            self.built = None
 
 
 class _Trials(threading.local):
@@ -57,7 +57,7 @@ class _Trials(threading.local):
         self.fresh: list[Entry] = []  # used in the present call, not proven yet
         self.seen: list[Any] | None = None  # launches, while a call is watched
         self.refusals: list[Any] = []  # arrays of such a call, which must be 0
-        self.closed = False  # a kernel of this call is off
+        self.closed = False  # a kernel of this call is disabled
         self.paid = False  # another kernel of the same call was worth compiling: so are the rest
         self.light = False  # of this call: numpy takes one pass, so that calls alone do not pay
         self.direct = False  # of this call: it is tried as a direct one
@@ -68,14 +68,14 @@ trials = _Trials()
 
 
 def ready(entry: Entry, work: int, make: Callable[[], cpu.Built]) -> cpu.Built:
-    """The kernel of an entry.  Raises Unfit where it is not worth compiling yet, or is off."""
-    if not (trials.direct and entry.late):  # what is slower through Python may yet be the faster
+    """The kernel of an entry.  Raises Unfit where it is not worth compiling yet, or is disabled."""
+    if not (trials.direct and entry.slower_trials):  # what is slower through Python may yet be the faster
         if entry.rest:
             entry.rest -= 1
-            raise Unfit("slower, when it was tried")
-        if entry.off:
+            raise Unfit("resting", entry)
+        if entry.disabled:
             trials.closed = True
-            raise Unfit("switched off")
+            raise Unfit("switched off", entry)
     built = entry.built
     if built is None:
         entry.work += work
@@ -85,10 +85,10 @@ def ready(entry: Entry, work: int, make: Callable[[], cpu.Built]) -> cpu.Built:
         try:
             built = entry.built = make()
         except FormError:
-            entry.off = trials.closed = True
+            entry.disabled = trials.closed = True
             raise Unfit("no such code") from None
         except Exception as error:  # whatever llvmlite says of this machine
-            entry.off = True
+            entry.disabled = True
             warn(f"generated code is not used here: {type(error).__name__}: {error}")
             raise Unfit("no code") from error
     if not entry.proven and not trials.trusted:
@@ -112,17 +112,23 @@ def warn(text: str) -> None:
 
 
 def guarded(
-    name: str, variant: Callable[..., Any], present: Callable[..., Any], replayed: bool, into: int | None = None,
-    pointwise: bool = False, light: bool = False,
-) -> Callable[..., Any]:  # fmt: skip
+    name: str,
+    variant: Callable[..., Any],
+    present: Callable[..., Any],
+    replayed: bool,
+    into: int | None = None,
+    pointwise: bool = False,
+    light: bool = False,
+) -> Callable[..., Any]:
     """`variant`, whose kernels are compared with the route `present` at their first use.
 
     replayed: the variant does nothing but launch, so that later calls of the same kind may only do that.
-    into: the array that those may write the result to, if it lies as the result does.
+    into: the array that those may write the result to, if it is laid out as the result is.
     pointwise: there is one result, each of whose elements depends on the operands' elements at its place only.
     light: without it numpy takes one pass, so that calls alone do not pay for a compiler.
     """
-    decided: dict[Any, Any] = {}  # by all that a call is but the elements: what is done with it
+    decided: LRU[Any, Any] = LRU(MANY)  # by all that a call is but the elements: what is done with it
+    last = decided.young
 
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
         parts: list[Any] = [tuple(kwargs)] if kwargs else []
@@ -139,11 +145,11 @@ def guarded(
             parts.append(tuple([[a is b for b in arrays].index(True) for a in arrays]))
         key = tuple(parts)
         try:
-            route = decided.get(key)
+            route = last.get(key) or decided.get(key)
         except TypeError:  # an argument that cannot be a key
             return NotImplemented
         if route is not None:
-            if route is OFF:
+            if route is DISABLED:
                 return NotImplemented
             if route is not ONCE:
                 return variant(xp, *args, **kwargs) if route is AGAIN else route(arrays)
@@ -157,14 +163,12 @@ def guarded(
             found = NotImplemented
         if found is NotImplemented:
             if trials.closed:
-                decided[key] = OFF
+                decided[key] = DISABLED
             return NotImplemented
         if trials.trusted:
             return found
         entries = list(fresh)
         fresh.clear()
-        if len(decided) >= MANY:
-            decided.clear()
         if (
             not entries and route is None and any(p is float for p in parts)
         ):  # other numbers than before, which may never come again
@@ -174,51 +178,64 @@ def guarded(
         if entries:
             few = _parts(args, kwargs, found) if pointwise else []
             if few:  # of a large result
-                told = _proof_of_parts(name, entries, few, present)
+                passed = _proof_of_parts(name, entries, few, present)
                 found = few = None  # type: ignore[assignment]
             else:
                 largest = max([size_of(a) for a in arrays], default=0.0)
                 terms = max([a.size for a in arrays], default=1)
                 want = present(np, *args, **kwargs)
-                told = proven(name, entries, difference(want, found, largest, terms))
-            if not told:
+                passed = proven(name, entries, difference(want, found, largest, terms))
+            if not passed:
                 return present(np, *args, **kwargs) if want is None else want
         whole = found is not None
         route = (replay(variant, xp, args, kwargs) if replayed else None) or AGAIN
         again = lambda: variant(xp, *args, **kwargs)
         if not entries:
-            late = False
+            is_slower = False
         elif whole:
             found = None
-            late = slower(again if route is AGAIN else lambda: route(arrays), lambda: present(np, *args, **kwargs))
+            mine = again if route is AGAIN else lambda: route(arrays)
+            is_slower = slower(mine, lambda: present(np, *args, **kwargs), of=entries)
         else:
-            late = _slower_in_part(variant, present, xp, args, kwargs)
-        if late:
+            is_slower = _slower_in_part(variant, present, xp, args, kwargs, entries)
+        if is_slower:
             for entry in entries:
-                entry.late, entry.proven, entry.rest = entry.late + 1, False, REST
-                if entry.late == TRIALS:
-                    entry.off, entry.built, entry.rest = True, None, 0
-            if all(not entry.off for entry in entries):
+                entry.lost()
+            if all(not entry.disabled for entry in entries):
                 return (present(np, *args, **kwargs) if found is None else found) if want is None else want
-            route = OFF
+            route = DISABLED
         if into is not None and callable(route):
             over = getattr(route, "over", None)
             route = (over and over(arrays, into)) or route
         decided[key] = route
         if want is None and found is None:
-            return present(np, *args, **kwargs) if route is OFF else again() if route is AGAIN else route(arrays)
+            return present(np, *args, **kwargs) if route is DISABLED else again() if route is AGAIN else route(arrays)
         return found if want is None else want
 
-    def settled(arrays: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
-        """What calls with these arrays alone do, if that is one launch on arrays that lie so."""
+    def launch_for(arrays: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:
+        """Return the launch that was decided for arrays of this layout, or None if there is none for arrays alone."""
         route = decided.get(tuple([p for a in arrays for p in (a.dtype, a.shape, a.strides)]))
         return route if callable(route) else None
 
-    kernel.settled = settled  # type: ignore[attr-defined]
+    def why_not(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return why a call is left to the route there was, "" where it is not; the kernels are asked once more."""
+        if any(isinstance(a, np.ndarray) and a.__class__ is not np.ndarray for a in args):
+            return "converted to another layout"
+        trials.paid, trials.light = False, light
+        try:
+            found = variant(np, *args, **kwargs)
+        except Unfit as unfit:
+            return str(unfit)
+        finally:
+            trials.fresh.clear()
+        return "does not serve such operands" if found is NotImplemented else ""
+
+    kernel.launch_for = launch_for  # type: ignore[attr-defined]
+    kernel.why_not = why_not  # type: ignore[attr-defined]
     return kernel
 
 
-OFF, AGAIN, ONCE = object(), object(), object()  # left to the route there was; the whole call again; seen once
+DISABLED, AGAIN, ONCE = object(), object(), object()  # left to the route there was; the whole call again; seen once
 
 
 PART = 1 << 19  # elements of a part in which a large result is compared
@@ -256,7 +273,7 @@ def _window(own: Sequence[int], shape: Sequence[int], at: float, count: int) -> 
 
 def _proof_of_parts(
     name: str, entries: Sequence[Entry], few: list[tuple[Any, ...]], present: Callable[..., Any]
-) -> bool:  # fmt: skip
+) -> bool:
     what = None
     for args, kwargs, found in few:
         arrays = [a for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)]
@@ -266,7 +283,12 @@ def _proof_of_parts(
 
 
 def _slower_in_part(
-    variant: Callable[..., Any], present: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    variant: Callable[..., Any],
+    present: Callable[..., Any],
+    xp: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    entries: Sequence[Entry],
 ) -> bool:
     """`slower`, of a part of the operands."""
     shape = np.broadcast_shapes(*[a.shape for a in (*args, *kwargs.values()) if isinstance(a, np.ndarray)])
@@ -275,8 +297,8 @@ def _slower_in_part(
     try:
         if variant(xp, *some, **named) is NotImplemented:
             return False
-        return slower(lambda: variant(xp, *some, **named), lambda: present(np, *some, **named))
-    except Unfit:  # a kernel for fewer elements is off
+        return slower(lambda: variant(xp, *some, **named), lambda: present(np, *some, **named), of=entries)
+    except Unfit:  # a kernel for fewer elements is disabled
         return False
     finally:
         trials.paid = paid
@@ -284,31 +306,16 @@ def _slower_in_part(
 
 
 def proven(name: str, entries: Sequence[Entry], what: str | None) -> bool:
-    """Marks kernels as proven; where something differs (`what`), as off, with a warning."""
+    """Mark kernels as proven; where something differs (`what`), as disabled, with a warning."""
     for entry in entries:
         entry.proven = what is None
         if what is not None:
-            entry.off, entry.built = True, None
+            entry.disabled, entry.built = True, None
     if what is not None:
         warn(
             f"the generated kernel of {name} is switched off: {what}.  Please report this with the output of `hub env`."
         )
     return what is None
-
-
-def slower(mine: Callable[[], Any], there: Callable[[], Any], margin: float = 1.05) -> bool:
-    """Whether a route takes longer than the one there was, `margin` times its time; never with ENGINE_ROUTES=static."""
-    if os.environ.get("ENGINE_ROUTES", "").lower() == "static":
-        return False
-    best = [math.inf, math.inf]
-    for n in range(40):
-        for side, route in enumerate((mine, there)):
-            began = time.perf_counter()
-            route()
-            best[side] = min(best[side], time.perf_counter() - began)
-        if n and sum(best) * n > 0.02:
-            break
-    return best[0] > margin * best[1]
 
 
 TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-2}  # of the largest result
@@ -329,7 +336,7 @@ def _sampled(array: Any) -> Any:
 
 
 def difference(want: Any, got: Any, largest: float = 0.0, terms: int = 1) -> str | None:
-    """What differs between two results (arrays or tuples of them); None if nothing does.
+    """Describe the first difference between two results (arrays or tuples of them); None if there is none.
 
     largest: of the operands, of whose rounding something may be left where terms cancel; terms: how many there were.
     """
@@ -360,34 +367,44 @@ def difference(want: Any, got: Any, largest: float = 0.0, terms: int = 1) -> str
 # --- rows
 
 
-_rows: dict[Any, Any] = {}
+_rows: LRU[Any, Any] = LRU(MANY)
 _entries: dict[Any, Entry] = {}
-MANY = 4096  # of `_rows`, then all are forgotten
 
 
 def rows(
-    name: str, write: Callable[[Any], None], arrays: Sequence[Any], results: int, row_shape: Sequence[int],
-    place_shape: Sequence[int], strides: Sequence[tuple[Sequence[int], Sequence[int]]],
-    numbers: Sequence[tuple[str, Any]] = (), key: Any = (),
-) -> None:  # fmt: skip
+    name: str,
+    write: Callable[[Any], None],
+    arrays: Sequence[Any],
+    results: int,
+    row_shape: Sequence[int],
+    place_shape: Sequence[int],
+    strides: Sequence[tuple[Sequence[int], Sequence[int]]],
+    numbers: Sequence[tuple[str, Any]] = (),
+    key: Any = (),
+) -> None:
     """Run a row kernel; as `engine.ops.cuda._rows.run`."""
     kinds = tuple([a.dtype for a in arrays])
     full = name, key, kinds, tuple(row_shape), tuple(place_shape), tuple(strides), tuple([t for t, _ in numbers])
-    found = _rows.get(full)
+    found = _rows.young.get(full) or _rows.get(full)
     if found is None:
-        if len(_rows) >= MANY:
-            _rows.clear()
         found = _rows[full] = _row_plan(name, write, kinds, results, row_shape, place_shape, strides, numbers, key)
-    entry, make, told, count, width = found
+    entry, make, passed, count, width = found
     built = ready(entry, count * width, make)
     given = [a if isinstance(a, np.ndarray) else a.view() for a in arrays]
-    launched(built, given, [*told, *[v for _, v in numbers]], count, width)
+    launched(built, given, [*passed, *[v for _, v in numbers]], count, width)
 
 
 def _row_plan(
-    name: str, write: Any, kinds: Any, results: int, row_shape: Any, place_shape: Any, strides: Any, numbers: Any,
+    name: str,
+    write: Any,
+    kinds: Any,
+    results: int,
+    row_shape: Any,
+    place_shape: Any,
+    strides: Any,
+    numbers: Any,
     key: Any,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     from engine.kernels import rows as forms
     from engine.kernels.elementwise import collapsed
 
@@ -395,8 +412,8 @@ def _row_plan(
     by_place = collapsed(place_shape, [p for _, p in strides])
     count, width = by_row.count, by_place.count
     columns = by_row.strides[0][-1] == 1 != by_place.strides[0][-1] and by_row.sizes[-1] >= COLUMNS
-    told = [*by_row.numbers(), *by_place.numbers(), width]
-    ones = tuple([n == 1 for n in told])
+    passed = [*by_row.numbers(), *by_place.numbers(), width]
+    ones = tuple([n == 1 for n in passed])
     types = tuple([t for t, _ in numbers])
     short = width <= SHORT
     kind = name, key, kinds, by_row.classes, by_place.classes, ones, columns, types, magnitude(count * width), short
@@ -405,15 +422,15 @@ def _row_plan(
     def make() -> cpu.Built:
         made = forms.Rows("rows", kinds, results, by_row.classes, by_place.classes, types)
         write(made)
-        return cpu.build(made.kernel, columns=columns, known=known(made.kernel, told), short=short)
+        return cpu.build(made.kernel, columns=columns, known=known(made.kernel, passed), short=short)
 
-    return entry, make, told, count, width
+    return entry, make, passed, count, width
 
 
-def known(kernel: Kernel, told: Sequence[int]) -> Mapping[str, int]:
+def known(kernel: Kernel, passed: Sequence[int]) -> Mapping[str, int]:
     """The parameters that are 1: LLVM sees that neighbours lie side by side."""
     names = [p.name for p in kernel.parameters if not isinstance(p, Array)]
-    return {name: 1 for name, value in zip(names, told) if value == 1}
+    return {name: 1 for name, value in zip(names, passed) if value == 1}
 
 
 # --- elements
@@ -424,14 +441,14 @@ def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
     code, layout = plan.code, plan.layout
     found = plan.host
     if found is None:
-        told = layout.numbers()
+        passed = layout.numbers()
         entry = _entries.setdefault((code.kernel, magnitude(layout.count)), Entry())
-        found = plan.host = entry, told, layout.count, layout.count * cpu.operations(code.kernel) // MUCH
-    entry, told, count, work = found
+        found = plan.host = entry, passed, layout.count, layout.count * cpu.operations(code.kernel) // MUCH
+    entry, passed, count, work = found
     built = ready(
-        entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=known(code.kernel, told))
+        entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=known(code.kernel, passed))
     )
-    launched(built, arrays, [*told, *[of(numbers) for _, of in code.numbers]], count, 1)
+    launched(built, arrays, [*passed, *[of(numbers) for _, of in code.numbers]], count, 1)
 
 
 def launched(built: cpu.Built, arrays: Sequence[Any], rest: Sequence[Any], count: int, each: int) -> None:
@@ -482,7 +499,7 @@ def _start(array: Any) -> int:
 
 def watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call's launches, results and new arrays, and what its result was; None where more is done than launches, or
-    where operands cannot be told apart.
+    where operands cannot be distinguished.
 
     Nothing that the call made lives on: what replays it may have the same memory.
     """
@@ -507,8 +524,18 @@ def watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs:
         if any(p is None or p[1].dtype != a.dtype for p, a in zip(picks, arrays)):
             return None
         shared = count * each > built.alone
-        steps.append((built.pack, built.entry, tuple([p[0] for p in picks]), tuple(rest), count, each,
-                      built.shared if shared else None, built.operations))  # type: ignore[index] # fmt: skip
+        steps.append(
+            (
+                built.pack,
+                built.entry,
+                tuple([p[0] for p in picks]),
+                tuple(rest),
+                count,
+                each,
+                built.shared if shared else None,
+                built.operations,
+            )
+        )  # type: ignore[index]
     shapes = []
     for one in results:
         at = places.get(_start(one))
@@ -530,10 +557,10 @@ def watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs:
 
 def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of the arrays of a call that does what the call did; None where more is done than launches."""
-    told = watched(variant, fast if xp is np else xp, args, kwargs)
-    if told is None:
+    passed = watched(variant, fast if xp is np else xp, args, kwargs)
+    if passed is None:
         return None
-    given, steps, shapes, specs, several, mark, refusals = told
+    given, steps, shapes, specs, several, mark, refusals = passed
     if refusals:
         return None
     alone = steps[0] if len(steps) == len(specs) == 1 and shapes == [(len(given), None)] and not several else None
@@ -556,7 +583,7 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
         return tuple(results) if several else results[0]
 
     def over(given: list[Any], at: int) -> Any:
-        """The same with the result in the memory of an operand; None if that is another shape or lies otherwise."""
+        """The same with the result in the memory of an operand; None if its shape or layout differs."""
         target, (shape, dtype, _) = given[at], specs[0]
         if target.shape != shape or target.dtype != dtype or not target.flags.c_contiguous:
             return None
@@ -578,7 +605,7 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
 
 
 def _mark(array: Any) -> Any:
-    """What tells two results apart: shape, type, a sum of all bits, and some of the elements."""
+    """Return a fingerprint of a result: shape, type, a sum of all bits, and some of the elements."""
     if isinstance(array, tuple):
         return [_mark(a) for a in array]
     flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel("K")

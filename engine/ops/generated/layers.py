@@ -1,9 +1,8 @@
 """Layers of few elements as one kernel each, where an op's own code is many calls of numpy, or an order of adding up
 that numpy lacks: batch norm, prelu's gradient, glu, running sums, fold, cross-entropy, attention.
 
-They are the kernels "direct" of their ops: small calls are kept as direct launches (`small.py`), larger ones are tried
-as any generated kernel is (`launch.guarded`), where the op has no other.
-"""
+They are the kernels "direct" of their ops: small calls are retained as direct launches (`small.py`), larger ones are
+tried as any generated kernel is (`launch.guarded`), where the op has no other."""
 
 from __future__ import annotations
 
@@ -13,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from engine._checks import wrap_dim
+from engine.core.checks import wrap_dim
 from engine.dispatch import kernel
 from engine.kernels import cpu, layers, rows
 from engine.kernels.form import Kernel
-from engine.ops import joining, scan
+from engine.ops import activation, attention, joining, norm, scan
+from engine.ops.activation import gated
 from engine.ops.cuda import _rows
 from engine.ops.cuda._launch import strides_of
 from engine.ops.generated import launch
-from engine.ops.nn import activation, attention, cross_entropy, gated, norm, vision
+from engine.ops.loss import cross_entropy
+from engine.ops.nn import vision
 
 _FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 _WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
@@ -30,7 +31,7 @@ _entries: dict[Any, launch.Entry] = {}
 
 
 def _plain(*arrays: Any) -> bool:
-    """Whether all are contiguous, of one float type, and the first has elements."""
+    """Return whether all are contiguous, of one float type, and the first has elements."""
     first = arrays[0]
     return bool(
         first.dtype in _FLOATS
@@ -40,9 +41,13 @@ def _plain(*arrays: Any) -> bool:
 
 
 def _run(
-    make: Callable[[str], Kernel], arrays: Sequence[Any], numbers: Sequence[float], count: int, each: int,
+    make: Callable[[str], Kernel],
+    arrays: Sequence[Any],
+    numbers: Sequence[float],
+    count: int,
+    each: int,
     type: str = "",
-) -> None:  # fmt: skip
+) -> None:
     """Run a kernel of `layers` for `count` rows of work `each`.  type: of the arrays' bits, if not their own."""
     type = type or arrays[0].dtype.name
     ones = tuple([n == 1 and n.__class__ is int for n in numbers])
@@ -66,18 +71,31 @@ def _channels(array: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _by_channel(
-    name: str, write: Callable[[rows.Rows], None], whole: Sequence[Any], vectors: Sequence[Any], made: Sequence[Any],
-    of_channels: Sequence[Any], numbers: Sequence[tuple[str, Any]], key: Any,
-) -> None:  # fmt: skip
+    name: str,
+    write: Callable[[rows.Rows], None],
+    whole: Sequence[Any],
+    vectors: Sequence[Any],
+    made: Sequence[Any],
+    of_channels: Sequence[Any],
+    numbers: Sequence[tuple[str, Any]],
+    key: Any,
+) -> None:
     """A row a channel.  whole, made: arrays (N, C, *) read and written; vectors, of_channels: arrays (C), the same."""
     shape = whole[0].shape
     none = (0,) * (len(shape) - 1)
     each = lambda a: (strides_of(a), none)
     strides = [*map(_channels, whole), *map(each, vectors), *map(_channels, made), *map(each, of_channels)]
     _rows.run(
-        name, write, [*whole, *vectors, *made, *of_channels], len(made) + len(of_channels), (shape[1],),
-        (shape[0], *shape[2:]), strides, numbers, key,
-    )  # fmt: skip
+        name,
+        write,
+        [*whole, *vectors, *made, *of_channels],
+        len(made) + len(of_channels),
+        (shape[1],),
+        (shape[0], *shape[2:]),
+        strides,
+        numbers,
+        key,
+    )
 
 
 def _few(input: Any, *others: Any) -> bool:
@@ -128,12 +146,12 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
     return _gradients(xp, grad_output, input, mean, rstd, weight, True, [])
 
 
-@kernel(norm.batch_norm_eval_backward, "direct")
+@kernel(norm.batch_norm_eval_backward, "direct", only_launches=True)
 def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
     return _gradients(xp, grad_output, input, mean, var, weight, False, [(input.dtype.name, eps)])
 
 
-@kernel(activation.prelu_backward, "direct")
+@kernel(activation.prelu_backward, "direct", only_launches=True)
 def _prelu_backward(xp, grad_output, input, weight):
     if not _plain(input, grad_output, weight) or input.size > _WHOLE:
         return NotImplemented
@@ -162,7 +180,7 @@ def _parts(shape: Sequence[int], dim: int) -> tuple[int, int, int]:
     return prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :])
 
 
-@kernel(gated.glu, "direct")
+@kernel(gated.glu, "direct", only_launches=True)
 def _glu(xp, input, dim=-1):
     if not input.ndim or not _plain(input):
         return NotImplemented
@@ -176,7 +194,7 @@ def _glu(xp, input, dim=-1):
     return made
 
 
-@kernel(gated.glu_backward, "direct")
+@kernel(gated.glu_backward, "direct", only_launches=True)
 def _glu_backward(xp, grad_output, input, dim):
     if not _plain(input, grad_output):
         return NotImplemented
@@ -187,7 +205,7 @@ def _glu_backward(xp, grad_output, input, dim):
     return made
 
 
-@kernel(scan.cumsum, "direct")
+@kernel(scan.cumsum, "direct", only_launches=True)
 def _cumsum(xp, input, dim, *, dtype=None):
     if dtype is not None or not input.ndim or not _plain(input):
         return NotImplemented
@@ -197,7 +215,7 @@ def _cumsum(xp, input, dim, *, dtype=None):
     return made
 
 
-@kernel(vision.col2im, "direct")
+@kernel(vision.col2im, "direct", only_launches=True)
 def _col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
     if not _plain(input):
         return NotImplemented
@@ -219,9 +237,14 @@ def _cat(xp, tensors, dim=0):
     before, _, after = _parts(first.shape, axis)
     lead, tail = first.shape[:axis], first.shape[axis + 1 :]
     if first.itemsize > 8 or any(
-        a.ndim != first.ndim or a.shape[:axis] != lead or a.shape[axis + 1 :] != tail or not a.flags.c_contiguous
-        or a.dtype != first.dtype or not a.size for a in tensors
-    ):  # fmt: skip
+        a.ndim != first.ndim
+        or a.shape[:axis] != lead
+        or a.shape[axis + 1 :] != tail
+        or not a.flags.c_contiguous
+        or a.dtype != first.dtype
+        or not a.size
+        for a in tensors
+    ):
         return NotImplemented
     size = sum(a.shape[axis] for a in tensors)
     made, start = xp.empty((*lead, size, *tail), first.dtype), 0
@@ -256,18 +279,36 @@ def _softmax_nll(xp, input, target, weight=None, ignore_index=-100, reduction="m
     given = [] if weight is None else [weight]
     one, none = strides_of(losses), (0,)
     flags = weight is not None, False
-    strides = [_rows.parted(input, (1,)), (strides_of(target), none), *[(none, strides_of(w)) for w in given],
-               _rows.parted(p, (1,)), *[(one, none)] * 3]  # fmt: skip
+    strides = [
+        _rows.parted(input, (1,)),
+        (strides_of(target), none),
+        *[(none, strides_of(w)) for w in given],
+        _rows.parted(p, (1,)),
+        *[(one, none)] * 3,
+    ]
     _rows.run(
-        "cross_entropy", lambda r: rows.softmax_losses(r, *flags), [input, target, *given, p, losses, weights, bad], 4,
-        (count,), (classes,), strides, [("int64", ignore_index)], flags,
-    )  # fmt: skip
+        "cross_entropy",
+        lambda r: rows.softmax_losses(r, *flags),
+        [input, target, *given, p, losses, weights, bad],
+        4,
+        (count,),
+        (classes,),
+        strides,
+        [("int64", ignore_index)],
+        flags,
+    )
     made = [total, any_bad] if reduction == "none" else [total, any_bad, result]
     strides = [*[(none, one)] * 3, *[(none, none)] * len(made)]
     _rows.run(
-        "totalled", lambda r: rows.totalled(r, reduction), [losses, weights, bad, *made], len(made), (1,), (count,),
-        strides, key=reduction,
-    )  # fmt: skip
+        "totalled",
+        lambda r: rows.totalled(r, reduction),
+        [losses, weights, bad, *made],
+        len(made),
+        (1,),
+        (count,),
+        strides,
+        key=reduction,
+    )
     launch.refuse_if(any_bad)
     return result, total, p
 
@@ -275,7 +316,7 @@ def _softmax_nll(xp, input, target, weight=None, ignore_index=-100, reduction="m
 @kernel(cross_entropy.softmax_nll_backward, "direct")
 def _softmax_nll_backward(
     xp, output, grad_output, target, total_weight, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0
-):  # fmt: skip
+):
     if smoothing or not _scores(output, target, weight) or not _plain(output, grad_output, total_weight):
         return NotImplemented
     made, (count, classes) = xp.empty(output.shape, output.dtype), output.shape
@@ -286,10 +327,16 @@ def _softmax_nll_backward(
     strides = [_rows.parted(output, (1,)), (of_grad, none), (strides_of(target), none), (none, none)]
     strides += [*[(none, strides_of(w)) for w in given], _rows.parted(made, (1,))]
     _rows.run(
-        "cross_entropy_gradient", lambda r: rows.softmax_minus_target(r, *flags),
-        [output, grad_output, target, total_weight, *given, made], 1, (count,), (classes,), strides,
-        [("int64", ignore_index)], flags,
-    )  # fmt: skip
+        "cross_entropy_gradient",
+        lambda r: rows.softmax_minus_target(r, *flags),
+        [output, grad_output, target, total_weight, *given, made],
+        1,
+        (count,),
+        (classes,),
+        strides,
+        [("int64", ignore_index)],
+        flags,
+    )
     return made
 
 
@@ -306,7 +353,7 @@ def _tokens(query: Any, key: Any, value: Any, *others: Any) -> tuple[int, ...] |
     return prod(lead), rows, places, width, depth
 
 
-@kernel(attention.attention, "direct")
+@kernel(attention.attention, "direct", only_launches=True)
 def _attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
     sizes = _tokens(query, key, value)
     if sizes is None or mask is not None or noise is not None:
@@ -319,10 +366,8 @@ def _attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
     return made, weights
 
 
-@kernel(attention.attention_backward, "direct")
-def _attention_backward(
-    xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False
-):  # fmt: skip
+@kernel(attention.attention_backward, "direct", only_launches=True)
+def _attention_backward(xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False):
     sizes = _tokens(query, key, value, grad_output, weights)
     if sizes is None or noise is not None or mask_too:
         return NotImplemented

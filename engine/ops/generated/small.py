@@ -1,8 +1,8 @@
 """Small calls of ops as direct launches: Note [Direct calls] in engine/kernels/direct.py.
 
 A call that comes often enough is run by its generated kernel once, compared with the route it has without, and timed
-against that; if it is right and faster, the launch is kept.  Larger calls are left to `launch.guarded`, which lets the
-interpreter's lock go.
+against that; if it is right and faster, the launch is retained.  Larger calls are left to `launch.guarded`, which
+releases the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.fast import fast
+from engine.core.lru import LRU
 from engine.dispatch import Op
-from engine.kernels import cpu, direct
+from engine.kernels import compiler, direct
 from engine.kernels.form import FormError
 from engine.ops import generated
 from engine.ops.generated import launch
@@ -23,13 +24,13 @@ __all__ = ["function_of"]
 
 OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried
 OPERATIONS = 1 << 21  # of a launch, as `cpu.operations` counts them: some 10 to 30 us
-MANY = 4096  # kinds of calls that are counted, then all are forgotten
+MANY = 4096  # kinds of calls that are counted
 _REFUSED = 1 << 30
 _PLAIN = (float, int, bool, str, type(None), tuple)
 
 
 def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The builtin function that an op's calls ask first; None where there is none.
+    """The builtin function that an op's calls try first; None where there is none.
 
     present(np, *args, **kwargs): the route without.  The function takes the arguments one after the other, keyword-only
     ones last, of a list its elements; it returns NotImplemented for what is left to that route.
@@ -37,7 +38,7 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     if not direct.readable():
         return None
     variant = generated.variant_of(record, small=True)
-    seen: dict[Any, int] = {}
+    seen: LRU[Any, int] = LRU(MANY)
     count = len(record.positional)
     names = record.keyword
     if record.lists:  # of one list, which comes first
@@ -62,58 +63,58 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
             return NotImplemented
         key = tuple(parts)
         try:
-            calls = seen.get(key, 0) + 1
+            calls = (seen.get(key) or 0) + 1
         except TypeError:  # a tuple of what cannot be a key
             return NotImplemented
         if calls > OFFERS:
             return NotImplemented
-        if len(seen) >= MANY:
-            seen.clear()
         trusted = launch.trials.trusted
         seen[key] = _REFUSED if trusted else calls
-        return _kept(kept, record.name, plain, there, args) if calls == OFFERS or trusted else NotImplemented
+        return _compiled(compiled, record.name, plain, there, args) if calls == OFFERS or trusted else NotImplemented
 
     try:
-        kept = direct.Direct(record.name, offer, 1 if launch.trials.trusted else direct.EVERY)
+        compiled = direct.Direct(record.name, offer, 1 if launch.trials.trusted else direct.EVERY)
     except Exception as error:  # whatever llvmlite says of this machine
         launch.warn(f"generated code is not used here: {type(error).__name__}: {error}")
         return None
-    return kept.function
+    return compiled.function
 
 
-def _kept(
-    kept: direct.Direct, name: str, variant: Callable[..., Any], there: Callable[..., Any], args: tuple[Any, ...]
-) -> Any:  # fmt: skip
+def _compiled(
+    compiled: direct.Direct, name: str, variant: Callable[..., Any], there: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
     """Try a call, and keep its launch if that is right and faster; the call's result in any case."""
     trials = launch.trials
-    given, args = args, _apart(args)
+    given, args = args, _flat(args)
     want = NotImplemented if trials.trusted else there(*args)
     trials.fresh.clear()
     trials.paid = trials.direct = True
     try:
-        told = launch.watched(variant, fast, args, {})
+        watched = launch.watched(variant, fast, args, {})
     except (launch.Unfit, FormError):
-        told = None
+        watched = None
     finally:
         trials.paid = trials.direct = False
     entries = list(trials.fresh)
     trials.fresh.clear()
     if any(a.strides != b.strides for a, b in zip(args, given) if a.__class__ is np.ndarray):
         return want
-    found = _add(kept, args, told) if told is not None else 0
+    found = _add(compiled, args, watched) if watched is not None else 0
     if not found:
         return want
     if trials.trusted:
-        return kept.function(*args)
+        return compiled.function(*args)
     arrays = [a for a in args if a.__class__ is np.ndarray]
     largest = max([launch.size_of(a) for a in arrays], default=0.0)
-    what = launch.difference(want, kept.function(*args), largest, max(a.size for a in arrays))
-    if not launch.proven(name, entries, what) or launch.slower(lambda: kept.function(*args), lambda: there(*args), 1.0):
-        kept.remove(found)
+    what = launch.difference(want, compiled.function(*args), largest, max(a.size for a in arrays))
+    if not launch.proven(name, entries, what) or launch.slower(
+        lambda: compiled.function(*args), lambda: there(*args), 1.0, entries
+    ):
+        compiled.remove(found)
     return want
 
 
-def _apart(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _flat(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments, with a copy of an array that is given twice: what is seen of x * x must serve x * y."""
     if len(set(map(id, args))) == len(args):
         return args
@@ -122,9 +123,9 @@ def _apart(args: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _add(kept: direct.Direct, args: tuple[Any, ...], told: Any) -> int:
+def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
     """Keep what `launch.watched` saw; 0 where it is too much for a direct call."""
-    given, steps, shapes, specs, several, _, refusals = told
+    given, steps, shapes, specs, several, _, refusals = watched
     if not steps or len(refusals) > 1 or any(s[4] * s[5] * s[7] > OPERATIONS or s[6] is not None for s in steps):
         return 0
     first = [n - len(given) for n, _ in shapes]
@@ -141,5 +142,5 @@ def _add(kept: direct.Direct, args: tuple[Any, ...], told: Any) -> int:
     launches = []
     for pack, entry, picks, rest, count, _, _, _ in steps:
         packed = pack(*[0] * len(picks), *rest)
-        launches.append((cpu.address(entry), count, [place.get(p, p) for p in picks], packed))
-    return kept.add(args, made, launches, len(first) if several else 0, *[place.get(n, n) for n in refusals])
+        launches.append((compiler.address(entry), count, [place.get(p, p) for p in picks], packed))
+    return compiled.add(args, made, launches, len(first) if several else 0, *[place.get(n, n) for n in refusals])

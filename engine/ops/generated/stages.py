@@ -1,8 +1,8 @@
 """Layers of inference plans as stages of one program of generated code (the extra `jit`).
 
 `of_convolution`, `of_linear`, `of_pooling` and `of_mean` give the stages of a layer with its weights packed, or None
-for what has no code here: engine/kernels/llvm_layers.py has the kernels, engine/kernels/program.py runs them.  Where an
-array of a call lies is a `Place`, so that an operand or a result may be another array in each call.
+for what has no code here: engine/kernels/llvm_layers.py has the kernels, engine/kernels/program.py runs them.  The
+address of an array is a `Place`, so that an operand or a result may be another array in each call.
 """
 
 from __future__ import annotations
@@ -19,22 +19,30 @@ import numpy as np
 from engine.backends.cpu import empty, threads
 from engine.kernels import llvm_channels, llvm_layers, llvm_winograd
 from engine.kernels.program import Stage
-from engine.ops.generated import winograd
+from engine.ops.convolution import generated_winograd as winograd
 from engine.ops.generated.trial import address, lanes, linked, registers
 
 __all__ = [
-    "Layer", "Place", "ends", "joined", "of_convolution", "of_linear", "of_mean", "of_pooling", "points",
-]  # fmt: skip
+    "Layer",
+    "Place",
+    "ends",
+    "joined",
+    "of_convolution",
+    "of_linear",
+    "of_mean",
+    "of_pooling",
+    "points",
+]
 
 _F32 = np.dtype("float32")
 _PIECES = 4  # jobs a thread, so that one which is held up leaves little
-_NEAR = 1 << 16  # elements of a picture that stay in the second-level cache while all outputs are made of them
+_NEAR = 1 << 16  # elements of an image that stay in the second-level cache while all outputs are made of them
 _BAND = 1 << 17  # elements of a band between layers that are joined
 _WIDEST = 7  # of a depthwise kernel: its row's values are in registers
 
 
 class Place:
-    """Where an array lies: `array`, or, if that is None, where each call says (`move`)."""
+    """The address of an operand: that of `array`, or, if that is None, one that each call sets (`move`)."""
 
     def __init__(self, array: np.ndarray | None) -> None:
         self.array = array
@@ -48,7 +56,7 @@ class Place:
             args[index] = address(self.array)
 
     def move(self, array: np.ndarray) -> None:
-        """It lies here now; the array must live until the program has run."""
+        """It is here now; the array must live until the program has run."""
         at = address(array)
         for args, index in self._users:
             args[index] = at
@@ -79,7 +87,7 @@ class Layer:
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
-        self.kept: list[Any] = []
+        self.retained: list[Any] = []
         self.function: Any = None  # what printed the last stage
         self.code: Any = None  # what gives its code
         self.given: dict[str, Any] = {}  # its arguments
@@ -91,10 +99,10 @@ class Layer:
             value = given[name]
             if isinstance(value, Place):
                 value.into(made, n)
-                self.kept.append(value.array)
+                self.retained.append(value.array)
             elif isinstance(value, np.ndarray):
                 made[n] = address(value)
-                self.kept.append(value)
+                self.retained.append(value)
             else:
                 made[n] = value
         return made
@@ -132,15 +140,27 @@ def _dense(layer: Layer, w: np.ndarray, bias: Any, out: Place, added: Any, ends:
     rows, vectors = llvm_layers.shape(wide, registers(), outputs)
     shift = np.zeros(outputs, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
     layer.stage(
-        given["lines"] * given["splits"], llvm_layers.dense, llvm_layers.DENSE, wide, rows, vectors,
-        weights=_packed(w, wide * vectors, wide), result=out, bias=shift, added=added or 0,
-        zeros=np.zeros(outputs, _F32), low=_bits(ends[1]), high=_bits(ends[2]), outputs=outputs, **given,
-    )  # fmt: skip
+        given["lines"] * given["splits"],
+        llvm_layers.dense,
+        llvm_layers.DENSE,
+        wide,
+        rows,
+        vectors,
+        weights=_packed(w, wide * vectors, wide),
+        result=out,
+        bias=shift,
+        added=added or 0,
+        zeros=np.zeros(outputs, _F32),
+        low=_bits(ends[1]),
+        high=_bits(ends[2]),
+        outputs=outputs,
+        **given,
+    )
 
 
-def _splits(weights: int, picture: int, outputs: int) -> int:
-    """Parts of the outputs: several where there are more weights than picture, so that each thread reads a part."""
-    if weights < picture:
+def _splits(weights: int, image: int, outputs: int) -> int:
+    """Parts of the outputs: several where there are more weights than image, so that each thread reads a part."""
+    if weights < image:
         return 1
     wide = lanes(outputs)
     panels = outputs // (wide * llvm_layers.shape(wide, registers(), outputs)[1])
@@ -157,10 +177,27 @@ def _product(layer: Layer, count: int, x: Place, w: np.ndarray, bias: Any, out: 
         columns = min(count, -(-columns // rows) * rows)
     lines = -(-count // columns)
     _dense(
-        layer, w, bias, out, added, ends, picture=x, rows=lines, picture_step=0, line_step=columns * depth,
-        column_step=depth, planes=1, plane_step=0, tall=1, tall_step=0, depth=depth, columns=columns, total=count,
-        lines=lines, splits=splits,
-    )  # fmt: skip
+        layer,
+        w,
+        bias,
+        out,
+        added,
+        ends,
+        image=x,
+        rows=lines,
+        image_step=0,
+        line_step=columns * depth,
+        column_step=depth,
+        planes=1,
+        plane_step=0,
+        tall=1,
+        tall_step=0,
+        depth=depth,
+        columns=columns,
+        total=count,
+        lines=lines,
+        splits=splits,
+    )
 
 
 def of_linear(count: int, x: Place, w: Any, bias: Any, out: Place, added: Place | None, post: Sequence[tuple]) -> Any:
@@ -174,9 +211,20 @@ def of_linear(count: int, x: Place, w: Any, bias: Any, out: Place, added: Place 
 
 
 def of_convolution(
-    x: Place, size: Sequence[int], planar: bool, w: Any, bias: Any, out: Place, result: Sequence[int], stride: Any,
-    padding: Any, dilation: Any, groups: int, added: Place | None, post: Sequence[tuple],
-) -> Layer | None:  # fmt: skip
+    x: Place,
+    size: Sequence[int],
+    planar: bool,
+    w: Any,
+    bias: Any,
+    out: Place,
+    result: Sequence[int],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    added: Place | None,
+    post: Sequence[tuple],
+) -> Layer | None:
     """out, of shape `result` (N, O, P, Q), = what `post` makes of x, of shape `size` (N, C, H, W), convolved with
     w (O, C/G, kh, kw).
 
@@ -197,50 +245,88 @@ def of_convolution(
     if kernel == (1, 1) and not any(padding) and tuple(stride) == (1, 1) and not planar:
         _product(layer, count * height * width, x, w.reshape(w.shape[:2]), bias, out, added, found)
         return layer
-    # `apart`: elements between neighbours of a row; planes have rows of their own, each of `length` elements
-    apart, planes = (1, channels) if planar else (channels, 1)
-    picture: Any = x
+    # `pixel_step`: elements between neighbours of a row; planes have rows of their own, each of `length` elements
+    pixel_step, planes = (1, channels) if planar else (channels, 1)
+    image: Any = x
     if any(padding):
-        lines, pitch = height + 2 * padding[0], (width + 2 * padding[1]) * apart
-        picture = empty((count * planes * lines * pitch,), _F32)
+        lines, pitch = height + 2 * padding[0], (width + 2 * padding[1]) * pixel_step
+        image = empty((count * planes * lines * pitch,), _F32)
         layer.stage(
-            count * planes * lines, llvm_layers.padded, llvm_layers.PADDED, picture=x, result=picture, rows=height,
-            length=width * apart, above=padding[0], before=padding[1] * apart, lines=lines, pitch=pitch,
-        )  # fmt: skip
+            count * planes * lines,
+            llvm_layers.padded,
+            llvm_layers.PADDED,
+            image=x,
+            result=image,
+            rows=height,
+            length=width * pixel_step,
+            above=padding[0],
+            before=padding[1] * pixel_step,
+            lines=lines,
+            pitch=pitch,
+        )
         height, width = lines, width + 2 * padding[1]
-    pitch = width * apart
+    pitch = width * pixel_step
     taps = w if planar else w.transpose(0, 2, 3, 1)
     _dense(
-        layer, np.ascontiguousarray(taps), bias, out, added, found, picture=picture, rows=result[2],
-        picture_step=planes * height * pitch, line_step=stride[0] * pitch, column_step=stride[1] * apart, planes=planes,
-        plane_step=height * pitch, tall=kernel[0], tall_step=dilation[0] * pitch, depth=kernel[1] * apart,
-        columns=result[3], total=count * result[2] * result[3], lines=count * result[2],
+        layer,
+        np.ascontiguousarray(taps),
+        bias,
+        out,
+        added,
+        found,
+        image=image,
+        rows=result[2],
+        image_step=planes * height * pitch,
+        line_step=stride[0] * pitch,
+        column_step=stride[1] * pixel_step,
+        planes=planes,
+        plane_step=height * pitch,
+        tall=kernel[0],
+        tall_step=dilation[0] * pitch,
+        depth=kernel[1] * pixel_step,
+        columns=result[3],
+        total=count * result[2] * result[3],
+        lines=count * result[2],
         splits=_splits(w.size, count * planes * height * pitch, len(w)),
-    )  # fmt: skip
+    )
     return layer
 
 
 def points(x: Place, chosen: winograd.Prepared, out: Place, added: Place | None) -> Layer:
     """The same by Winograd's points, as a plan has it prepared."""
-    layer, way = Layer(), chosen.way
-    code, room, pieces = way.calls(chosen.rectified)
-    layer.kept += [chosen, room]
+    layer, route = Layer(), chosen.route
+    code, buffer, pieces = route.calls(chosen.rectified)
+    layer.retained += [chosen, buffer]
     jobs = []
     for given, first, last in pieces:
         shift = given["zeros"] if chosen.bias is None else chosen.bias
         args = layer.arguments(
-            llvm_winograd.FORWARD, **given, picture=x, weights=chosen.kept.buffer, result=out, bias=shift,
+            llvm_winograd.FORWARD,
+            **given,
+            image=x,
+            weights=chosen.packed_weights.buffer,
+            result=out,
+            bias=shift,
             added=added or 0,
-        )  # fmt: skip
+        )
         jobs.append([(lambda: code, args, first, last)])
     layer.stages.append([jobs])
     return layer
 
 
 def _each_channel(
-    x: Place, size: Sequence[int], w: Any, bias: Any, out: Place, result: Sequence[int], stride: Any, padding: Any,
-    dilation: Any, groups: int, ends: Any,
-) -> Layer | None:  # fmt: skip
+    x: Place,
+    size: Sequence[int],
+    w: Any,
+    bias: Any,
+    out: Place,
+    result: Sequence[int],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    ends: Any,
+) -> Layer | None:
     channels, wide = size[1], w.shape[3]
     width = lanes(channels)
     if groups != channels or len(w) != channels or ends[0] or tuple(dilation) != (1, 1) or width < 4 or wide > _WIDEST:
@@ -250,12 +336,31 @@ def _each_channel(
     last = max(first, min((size[3] - wide + padding[1]) // stride[1] + 1, result[3]))
     shift = np.zeros(channels, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
     layer.stage(
-        result[0] * result[2], llvm_layers.depthwise, llvm_layers.DEPTHWISE, width, wide, stride[1], picture=x,
-        weights=np.ascontiguousarray(w[:, 0].transpose(1, 2, 0), _F32), result=out, bias=shift,
-        zeros=np.zeros(channels, _F32), low=_bits(ends[1]), high=_bits(ends[2]), height=size[2], width=size[3],
-        channels=channels, rows=result[2], columns=result[3], above=padding[0], left=padding[1], tall=w.shape[2],
-        step_down=stride[0], first=first, last=last,
-    )  # fmt: skip
+        result[0] * result[2],
+        llvm_layers.depthwise,
+        llvm_layers.DEPTHWISE,
+        width,
+        wide,
+        stride[1],
+        image=x,
+        weights=np.ascontiguousarray(w[:, 0].transpose(1, 2, 0), _F32),
+        result=out,
+        bias=shift,
+        zeros=np.zeros(channels, _F32),
+        low=_bits(ends[1]),
+        high=_bits(ends[2]),
+        height=size[2],
+        width=size[3],
+        channels=channels,
+        rows=result[2],
+        columns=result[3],
+        above=padding[0],
+        left=padding[1],
+        tall=w.shape[2],
+        step_down=stride[0],
+        first=first,
+        last=last,
+    )
     return layer
 
 
@@ -273,11 +378,26 @@ def of_pooling(x: Place, size: Sequence[int], out: Place, result: Sequence[int],
     count, channels, height, width = size
     if algorithm == _abi.POOLING_MAX:
         layer.stage(
-            count * result[2], llvm_channels.max_pool, llvm_channels.POOL, lanes(channels), picture=x, result=out,
-            height=height, width=width, channels=channels, rows=result[2], columns=result[3], tall=kernel[0],
-            wide=kernel[1], step_down=stride[0], step_across=stride[1], above=padding[0], left=padding[1],
-            apart_down=dilation[0], apart_across=dilation[1],
-        )  # fmt: skip
+            count * result[2],
+            llvm_channels.max_pool,
+            llvm_channels.POOL,
+            lanes(channels),
+            image=x,
+            result=out,
+            height=height,
+            width=width,
+            channels=channels,
+            rows=result[2],
+            columns=result[3],
+            tall=kernel[0],
+            wide=kernel[1],
+            step_down=stride[0],
+            step_across=stride[1],
+            above=padding[0],
+            left=padding[1],
+            dilation_down=dilation[0],
+            dilation_across=dilation[1],
+        )
         return layer
     if tuple(kernel) != (height, width) or any(padding):
         return None
@@ -292,18 +412,25 @@ def of_mean(x: Place, size: Sequence[int], out: Place) -> Layer | None:
         return None
     layer = Layer()
     layer.stage(
-        count * channels // wide, llvm_layers.mean, llvm_layers.MEAN, wide, picture=x, result=out, pixels=pixels,
-        channels=channels, part=_bits(1 / pixels),
-    )  # fmt: skip
+        count * channels // wide,
+        llvm_layers.mean,
+        llvm_layers.MEAN,
+        wide,
+        image=x,
+        result=out,
+        pixels=pixels,
+        channels=channels,
+        part=_bits(1 / pixels),
+    )
     return layer
 
 
 def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
     """A depthwise convolution, the products after it and, if given, those before it, as one stage of bands of lines.
 
-    What lies between them is a band in the cache of the thread that makes it, from rows of the layer before that
-    neighbouring bands make both.  None where a layer is another thing, or lies elsewhere in each call, or where the
-    result would go to memory of the picture: what a band writes there its neighbours still read.
+    What is between them is a band in the cache of the thread that makes it, from rows of the layer before that
+    neighbouring bands make both.  None where a layer is another thing, or is elsewhere in each call, or where the
+    result would go to memory of the image: what a band writes there its neighbours still read.
     """
     parts = [layer for layer in (before, each, after) if layer is not None]
     products = [layer for layer in (before, after) if layer is not None]
@@ -312,10 +439,10 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
     if any(layer.function is not llvm_layers.dense or not _rows_alone(layer.given) for layer in products):
         return None
     first, middle, last = parts[0].given, each.given, after.given
-    outer = first["picture"], last["result"], last["added"]
+    outer = first["image"], last["result"], last["added"]
     if any(isinstance(place, Place) and place.array is None for place in outer):
         return None
-    if np.may_share_memory(_array(first["picture"]), _array(last["result"])):
+    if np.may_share_memory(_array(first["image"]), _array(last["result"])):
         return None
     if before is not None and first["added"]:  # to all of its result, not to a band
         return None
@@ -323,29 +450,29 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
     count = last["total"] // (lines * columns)
     reach, step = middle["tall"], middle["step_down"]
     made = Layer()
-    made.kept += [layer.kept for layer in parts]
+    made.retained += [layer.retained for layer in parts]
     several = threads.get_num_threads()
     band = max(1, min(_BAND // (channels * (step * width + columns)), -(-lines // (2 * several))))
     bands = [(n, r, min(r + band, lines)) for n in range(count) for r in range(0, lines, band)]
     inside = min(height, (band - 1) * step + reach) * width * channels if before is not None else 0
     jobs: list[Any] = []
     for _ in range(several):
-        room = empty((inside + band * columns * channels,), _F32)
-        between = address(room) + 4 * inside
-        made.kept.append(room)
+        buffer = empty((inside + band * columns * channels,), _F32)
+        between = address(buffer) + 4 * inside
+        made.retained.append(buffer)
         jobs.append([])
         for n, top, bottom in bands:
             begin = max(0, top * step - middle["above"])
             end = min(height, (bottom - 1) * step - middle["above"] + reach)
             chain = []
-            picture = _at(first["picture"]) + 4 * n * height * width * first.get("depth", channels)
+            image = _at(first["image"]) + 4 * n * height * width * first.get("depth", channels)
             if before is not None:
-                source = picture + 4 * begin * width * first["depth"]
-                chain.append(_few(made, before, (end - begin) * width, source, address(room), 0))
-                picture = address(room) - 4 * begin * width * channels  # of a picture of which these rows are there
+                source = image + 4 * begin * width * first["depth"]
+                chain.append(_few(made, before, (end - begin) * width, source, address(buffer), 0))
+                image = address(buffer) - 4 * begin * width * channels  # of an image of which these rows are there
             args = made.arguments(
                 llvm_layers.DEPTHWISE,
-                **{**middle, "picture": picture, "result": between - 4 * top * columns * channels},
+                **{**middle, "image": image, "result": between - 4 * top * columns * channels},
             )
             chain.append((each.code, args, top, bottom))
             shift = 4 * (n * lines + top) * columns * last["outputs"]
@@ -357,13 +484,13 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
 
 
 def _rows_alone(given: dict[str, Any]) -> bool:
-    """Whether a product's rows lie one after the other, as those of its result do."""
+    """Return whether a product's rows lie one after the other, as those of its result do."""
     return given.get("column_step", 0) == given.get("depth") and given["tall"] == given["planes"] == 1
 
 
-def _few(made: Layer, layer: Layer, count: int, picture: int, result: int, added: int) -> Any:
+def _few(made: Layer, layer: Layer, count: int, image: int, result: int, added: int) -> Any:
     """The step of `count` rows of a product, at these addresses."""
-    changed = dict(picture=picture, result=result, added=added, rows=1, columns=count, total=count, lines=1, splits=1)
+    changed = dict(image=image, result=result, added=added, rows=1, columns=count, total=count, lines=1, splits=1)
     return layer.code, made.arguments(llvm_layers.DENSE, **{**layer.given, **changed}), 0, 1
 
 

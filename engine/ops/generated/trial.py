@@ -1,6 +1,6 @@
-"""What is generated as a whole for a geometry: its code, its threads, and the trial that decides whether it serves.
+"""Code generated as a whole for a geometry: its threads, and the trial that decides whether it serves.
 
-Note [Generated kernels on the CPU] in launch.py says what is tried and when.
+engine/kernels/README.md says what is tried and when.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import threads
-from engine.kernels import cpu, processor, team
+from engine.core.trials import Standing
+from engine.kernels import compiler, processor, team
 from engine.ops.generated import launch
 
 __all__ = ["Trial", "address", "finite", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
@@ -44,7 +45,7 @@ def linked(function: Callable[..., str], *options: Any) -> Any:
     found = processor.target()
     if found is None:
         raise ImportError(processor.describe())
-    return cpu.linked(function("KERNEL", *options, found.attributes))
+    return compiler.linked(function("KERNEL", *options, found.attributes))
 
 
 def packed(parameters: Sequence[str], **given: int) -> bytes:
@@ -58,7 +59,7 @@ def address(array: Any) -> int:
 
 
 def several(work: int) -> int:
-    """How many threads so much work is worth."""
+    """Return the number of threads that this amount of work is worth."""
     return threads.get_num_threads() if work > SHARE else 1
 
 
@@ -66,42 +67,43 @@ def run(code: Any, pieces: Sequence[tuple[bytes, int, int]]) -> None:
     """Pieces (arguments, begin, end), by as many threads."""
     if len(pieces) == 1:
         code(*pieces[0])
-    elif not team.run(cpu.address(code), pieces):
+    elif not team.run(compiler.address(code), pieces):
         threads.run(lambda piece: code(*piece), pieces)
 
 
 def shared(code: Any, args: bytes, begin: int, end: int, pieces: int) -> None:
-    """All from begin to end, in so many pieces."""
+    """Cut the range begin..end into `count` pieces."""
     step = -(-(end - begin) // pieces)
     run(code, [(args, at, min(at + step, end)) for at in range(begin, end, step)])
 
 
 def finite(result: Any) -> bool:
-    """Whether a result (an array, or several) decides a trial: where one is not finite, nan may reach further by the
-    generated way."""
+    """Return whether a result (an array, or several) decides a trial: where one is not finite, nan may reach further by
+    the generated kernel."""
     if isinstance(result, tuple):
         return all(map(finite, result))
     return bool(np.isfinite(result.view(np.ndarray)).all())
 
 
-class Trial:
-    """The choice between a generated way and the one there was, for one geometry.
+class Trial(Standing):
+    """The choice between a generated kernel and the existing one, for one geometry.
 
     entry: what is known of the machine code, which geometries may share; work: of a call, in elements.
     """
 
-    margin = 1.05  # of the time of the other way, beyond which this one is slower
+    margin = 1.05  # of the time of the other kernel, beyond which this one is slower
 
     def __init__(self, name: str, entry: launch.Entry, work: int, build: Callable[[], Any]) -> None:
+        super().__init__()
         self.name, self.entry, self.work, self.build = name, entry, work, build
-        self.proven, self.off = processor.always(), False
-        self.calls, self.late = 0.0, 0  # late: trials in which it was slower
+        self.proven = processor.always()
+        self.calls = 0.0
         self.layer: Any = None  # a weak reference
 
     def chosen(
         self, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any], layer: Any = None
     ) -> Any:
-        """The result of a call: of `plain` until this way is worth compiling, then of a trial, then of what won.
+        """The result of a call: of `plain` until this kernel is worth compiling, then of a trial, then of what won.
 
         layer: an array that each layer has one of, by which it is known that a program runs its layers again.
         """
@@ -116,38 +118,39 @@ class Trial:
                 self.calls += 1 if self.calls else AGAIN
             else:
                 self.calls += AGAIN if known is layer else ALIKE
-        if self.off or self.calls < MANY or not self.ready():
+        if self.disabled or self.calls < MANY or not self.ready():
             return plain()
         want = plain()
         if want is NotImplemented or not finite(want):  # nothing to compare with
             return want
         made = mine()
-        return made if self.settled(made, want, mine, plain, operands) else want
+        return made if self.decide(made, want, mine, plain, operands) else want
 
     def ready(self, paid: bool = False) -> bool:
-        """Whether the code is there, compiled if this pays; paid: it does."""
+        """Return whether the code is there, compiled if this pays; paid: it does."""
         launch.trials.paid = paid
         try:
             launch.ready(self.entry, self.work, self.build)
         except launch.Unfit:
-            self.off = self.entry.off
+            self.disabled = self.entry.disabled
             return False
         finally:
             launch.trials.fresh.clear()
         return True
 
-    def settled(
+    def decide(
         self, made: Any, want: Any, mine: Callable[[], Any], plain: Callable[[], Any], operands: Sequence[Any]
     ) -> bool:
-        """Whether this way serves from now on, after results of both; what rounding may leave is the product of the
-        operands' sizes."""
+        """Return whether this kernel serves from now on, after results of both; what rounding may leave is the product
+        of the operands' sizes."""
         largest = 1.0
         for array in operands:
             largest *= launch.size_of(array.view(np.ndarray))
         right = launch.proven(self.name, [self.entry], launch.difference(want, made, largest))
-        self.proven = right and not launch.slower(mine, plain, self.margin)
-        self.late += right and not self.proven
-        self.off = not right or self.late >= launch.TRIALS
+        self.proven = right and not launch.slower(mine, plain, self.margin, [self])
+        self.disabled = not right
         if not self.proven:
-            self.calls = -float(launch.REST)  # the machine may have been busy
+            if right:
+                self.lost()
+            self.calls = -float(self.REST)  # the machine may have been busy
         return self.proven

@@ -1,4 +1,4 @@
-"""Matrices: products, contractions, systems of equations, factorizations, eigenvalues, norms.
+"""Matrices: contractions, systems of equations, factorizations, eigenvalues, norms.
 
-`products` comes with every tensor, the other families at first use (`engine/ops/lazy.py`).
+They come at first use (`engine/ops/lazy.py`); products are a family of their own, `engine/ops/products`.
 """

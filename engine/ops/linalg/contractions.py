@@ -9,16 +9,16 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from engine._checks import broadcast_shapes, numel, wrap_dim
 from engine.autograd import versions
 from engine.autograd.graph import name_node
+from engine.core.checks import broadcast_shapes, numel, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, check_elements
-from engine.dispatch.out import store
+from engine.dispatch.out import store, store_result
 from engine.ops.linalg import systems
-from engine.ops.linalg.products import bmm, cpp_name, matmul, mm, scalar_name
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
 from engine.ops.pointwise.arithmetic import refuse
+from engine.ops.products import bmm, cpp_name, matmul, mm, scalar_name
 from engine.tensor import Tensor
 
 # --- einsum
@@ -330,7 +330,7 @@ def einsum(*args):
     return result if result is not operands[0] else result.view(result._array.shape)
 
 
-@composite()
+@composite(out_as="graph")
 def tensordot(a, b, dims=2, out=None):
     """Sums of products over the last `dims` dims of a and the first of b, or over two lists of dims.
 
@@ -413,7 +413,7 @@ def kron(input: Tensor, other: Tensor, *, out=None):
 
 
 def _order(sizes: Sequence[int]) -> list[list[int]]:
-    """Where to split the chain i..j of matrices (sizes[i], sizes[i + 1]) for the fewest multiplications."""
+    """Return the split of each chain i..j of matrices (sizes[i], sizes[i + 1]) with the fewest multiplications."""
     n = len(sizes) - 1
     cost = [[0] * n for _ in range(n)]
     split = [[0] * n for _ in range(n)]
@@ -504,7 +504,7 @@ def chain_matmul(*matrices, out=None):
 # --- trace, cross product
 
 
-@composite()
+@composite(autocast={"cpu": "float32"})
 @samples(lambda t: [(t(3, 3),), (t(2, 3),), (t(0, 3),)])
 def trace(input: Tensor):
     """The sum of the diagonal.  input (n, m) -> ().  RuntimeError unless it is a matrix."""
@@ -584,14 +584,14 @@ def matrix_power(input: Tensor, n: int, *, out=None):
     RuntimeError unless square; LinAlgError for n < 0 and a singular matrix.
     """
     if out is not None:
-        return store(out, "matrix_power", matrix_power, input, n)
+        return (store_result if n in (0, 1) else store)(out, "matrix_power", matrix_power, input, n)
     systems.check_square(input._array, "linalg.matrix_power")
     if n == 0:
-        return input.masked_fill((input == input) | (input != input), 0) + systems.eye_like(input)
-    if n < 0:
-        input, n = systems.inverse(input), -n
+        return input.clone().zero_() + systems.eye_like(input)
     if n == 1:
         return input.clone()
+    if n < 0:
+        input, n = systems.inverse(input), -n
     result = None
     power = input
     while True:

@@ -6,13 +6,23 @@ import builtins
 from collections import namedtuple
 from typing import Any
 
-from engine import dtypes
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.grad_mode import mode
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.dispatch.out import store
-from engine.ops.linalg.products import matmul, mH, scalar_name
-from engine.ops.linalg.systems import LinAlgError, check_floating, check_matrix, check_square, failed
+from engine.ops.linalg.systems import (
+    LinAlgError,
+    check_floating,
+    check_matrix,
+    check_square,
+    eye_like,
+    failed,
+    linalg_solve_system,
+)
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
+from engine.ops.products import matmul, mH, scalar_name
 from engine.tensor import Tensor
 
 # --- helpers
@@ -29,8 +39,6 @@ def _gaps(values: Tensor) -> Tensor:
 
 
 def _diagonal_mask(square: Tensor) -> Tensor:
-    from engine.ops.linalg.systems import eye_like
-
     return eye_like(square) != 0
 
 
@@ -135,7 +143,12 @@ def _svd_arrays(xp: Any, A: Any, full: bool) -> tuple[Any, Any, Any]:
             "linalg.svd: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
             "repeated singular values (error code: 1)."
         ) from None
-    return U, S, Vh
+    return _by_columns(xp, U), S, _by_columns(xp, Vh)
+
+
+def _by_columns(xp: Any, matrix: Any) -> Any:
+    """A matrix laid out column by column, as LAPACK writes it."""
+    return xp.ascontiguousarray(matrix.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 def _check_svd(xp: Any, A: Any, driver: Any) -> None:
@@ -184,7 +197,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out=None) 
         )
     if not compute_uv:
         lead, (m, n) = array.shape[:-2], array.shape[-2:]
-        values = linalg_svdvals(input)
+        values = singular_values(input)
         return _SVD(input.new_zeros((*lead, m, m)), values, input.new_zeros((*lead, n, n)))
     U, S, Vh = linalg_svd(input, not some)
     return _SVD(U, S, mH(Vh))
@@ -262,18 +275,16 @@ def linalg_eigvalsh(xp, A, UPLO: str = "L"):
 
 
 def _eig_slope(gL: Tensor | None, gV: Tensor | None, A_dtype: Any, L: Tensor, V: Tensor) -> Tensor | None:
-    from engine.ops.linalg.systems import linalg_solve_system
-
     if gL is None and gV is None:
         return None
     Vh = mH(V)
     if gV is None:
         inner = gL.unsqueeze(-1) * Vh
     else:
-        turned = matmul(Vh, gV)
-        diagonal = turned.diagonal(0, -2, -1)
-        _refuse_phase(diagonal, turned, "linalg_eig_backward", "eigenvectors")
-        inner = turned - matmul(Vh, V * ((diagonal + conj(diagonal)) * 0.5).unsqueeze(-2))
+        projected = matmul(Vh, gV)
+        diagonal = projected.diagonal(0, -2, -1)
+        _refuse_phase(diagonal, projected, "linalg_eig_backward", "eigenvectors")
+        inner = projected - matmul(Vh, V * ((diagonal + conj(diagonal)) * 0.5).unsqueeze(-2))
         inner = _off_diagonal(inner / conj(_gaps(L)))
         if gL is not None:
             inner = inner + gL.diag_embed()
@@ -307,7 +318,7 @@ def linalg_eig(xp, A):
     return values.astype(target, copy=False), vectors.astype(target, copy=False)
 
 
-@op(public=False, method=False, tensors=("A",), node="LinalgEigBackward0")
+@op(public=False, method=False, tensors=("A",), node="LinalgEigBackward0", out_as="graph")
 @derivative(A=lambda grad, A, A_dtype: _eig_slope(grad, None, A_dtype, *linalg_eig(A)))
 @samples(lambda t: [(t.constant(t(3, 3)),), (t.constant(t(2, 2, 2)),)])
 def linalg_eigvals(xp, A):
@@ -317,6 +328,35 @@ def linalg_eigvals(xp, A):
     """
     target = _check_eig(xp, A, "linalg.eigvals")
     return xp.linalg.eigvals(A).astype(target, copy=False)
+
+
+def _with_vectors(A: Any) -> bool:
+    """Return whether values are computed with their vectors, which their gradient reads."""
+    return mode.enabled and isinstance(A, Tensor) and A.requires_grad
+
+
+def singular_values(A: Tensor, *, driver: str | None = None, out: Any = None) -> Tensor:
+    """`linalg_svdvals`, ready for a backward pass."""
+    if out is None and _with_vectors(A):
+        values: Tensor = linalg_svd(A, False, driver=driver)[1]
+        return values
+    return linalg_svdvals(A, driver=driver, out=out)
+
+
+def hermitian_values(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
+    """`linalg_eigvalsh`, ready for a backward pass."""
+    if out is None and _with_vectors(A):
+        values: Tensor = linalg_eigh(A, UPLO)[0]
+        return values
+    return linalg_eigvalsh(A, UPLO, out=out)
+
+
+def eigenvalues(A: Tensor, *, out: Any = None) -> Tensor:
+    """`linalg_eigvals`, ready for a backward pass."""
+    if out is None and _with_vectors(A):
+        values: Tensor = linalg_eig(A)[0]
+        return values
+    return linalg_eigvals(A, out=out)
 
 
 # --- pseudo-inverse, rank, least squares
@@ -409,7 +449,7 @@ def linalg_matrix_rank(
     atol: Tensor | float | None = None,
     rtol: Tensor | float | None = None,
 ):
-    """How many singular values exceed max(atol, rtol * largest).  A (*, m, n) -> (*) int64.
+    """Count the singular values that exceed max(atol, rtol * largest).  A (*, m, n) -> (*) int64.
 
     tol: atol with rtol = 0.  https://docs.pytorch.org/docs/2.13/generated/torch.linalg.matrix_rank.html
     """
@@ -437,7 +477,7 @@ def linalg_matrix_rank(
 
 @composite()
 def matrix_rank(input, tol=None, symmetric=False, *, out=None):
-    """How many singular values exceed the tolerance (deprecated: `linalg.matrix_rank`).
+    """Count the singular values that exceed the tolerance (deprecated: `linalg.matrix_rank`).
 
     input (*, m, n) -> (*) int64.
     """
@@ -446,7 +486,7 @@ def matrix_rank(input, tol=None, symmetric=False, *, out=None):
     return linalg_matrix_rank(input, tol, symmetric)
 
 
-_Lstsq = namedtuple("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"))
+Lstsq = namedtuple("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"))
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
@@ -477,6 +517,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
         raise RuntimeError(f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
     driver = driver or "gelsy"
     vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape)
+    given = B
     if vector:
         B = B.unsqueeze(-1)
     m, n = a.shape[-2:]
@@ -487,31 +528,44 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
     eps = dtypes.finfo(dtypes.from_numpy(a.dtype).to_real()).eps
     limit = eps * builtins.max(m, n) if rcond is None else rcond
     solution = matmul(linalg_pinv_by(A, None, limit), B)
+    guard(solution, A, given, solution)
     values = linalg_svdvals(A.detach())
-    nothing = A.detach().new_zeros((0,))
     size = values._array
     largest = size.max(-1) if size.shape[-1] else size.sum(-1)
     ranks = (size > (largest * limit)[..., None]).sum(-1, dtype=xp.int64)
     from engine.tensor import wrap
 
     rank = wrap(xp.asarray(ranks)) if driver != "gels" else wrap(xp.zeros((0,), xp.int64))
-    residuals = nothing
     if m > n and driver != "gelsy" and bool((ranks == n).all()):
         rest = matmul(A, solution) - B
         residuals = (rest.abs() ** 2).sum(-2)
-    if not (m > n and driver != "gelsy"):
-        residuals = wrap(xp.zeros((0,), size.dtype))
+    else:  # none, which as in torch are in the graph all the same
+        residuals = solution.flatten()[:0].clone()
+        residuals = residuals.real if residuals.is_complex() else residuals
+    residuals = name_node(residuals, "LinalgLstsqBackward0")
     singular = values if driver in ("gelsd", "gelss") else wrap(xp.zeros((0,), size.dtype))
     solution = name_node(solution.squeeze(-1) if vector else solution, "LinalgLstsqBackward0")
-    return _Lstsq(solution, residuals, rank, singular)
+    return Lstsq(solution, residuals, rank, singular)
 
 
 # --- the exponential
 
 _PADE = (
-    64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
-    670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
-)  # fmt: skip
+    64764752532480000,
+    32382376266240000,
+    7771770303897600,
+    1187353796428800,
+    129060195264000,
+    10559470521600,
+    670442572800,
+    33522128640,
+    1323241920,
+    40840800,
+    960960,
+    16380,
+    182,
+    1,
+)
 
 
 def _exp_slope(grad: Tensor, A: Tensor) -> Tensor:

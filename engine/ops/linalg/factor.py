@@ -6,12 +6,11 @@ import builtins
 from collections import namedtuple
 from typing import Any
 
-from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.core import dtypes
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.dispatch.out import store
-from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.linalg.systems import (
     LinAlgError,
     check_floating,
@@ -23,8 +22,10 @@ from engine.ops.linalg.systems import (
     old_check,
     singular,
     triangular,
+    warn_of_old,
 )
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
+from engine.ops.products import matmul, mH, scalar_name
 from engine.tensor import Tensor
 
 # --- Cholesky
@@ -128,6 +129,18 @@ def cholesky(xp, input, upper: bool = False):
     """
     check_square(input, "cholesky")
     check_floating(input, "", "cholesky_cpu")
+    warn_of_old(
+        "cholesky",
+        "linalg.cholesky",
+        "L = torch.cholesky(A)\n"
+        "should be replaced with\n"
+        "L = torch.linalg.cholesky(A)\n"
+        "and\n"
+        "U = torch.cholesky(A, upper=True)\n"
+        "should be replaced with\n"
+        "U = torch.linalg.cholesky(A).mH\n"
+        "This transform will produce equivalent results for all valid (symmetric positive definite) inputs.",
+    )
     L, info = _factored(xp, input, upper)
     singular("cholesky", info, _NOT_POSITIVE)
     return L
@@ -168,8 +181,8 @@ def cholesky_solve(xp, input, L, upper: bool = False):
             raise RuntimeError(f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead")
     old_check("cholesky_solve", input, L)
     check_floating(input, "", "cholesky_solve_cpu")
-    turned = xp.swapaxes(L, -1, -2).conj()
-    first, second = (turned, L) if upper else (L, turned)
+    transposed = xp.swapaxes(L, -1, -2).conj()
+    first, second = (transposed, L) if upper else (L, transposed)
     return triangular(xp, second, triangular(xp, first, input, False, False), True, False)
 
 
@@ -198,8 +211,8 @@ def cholesky_inverse(xp, input, upper: bool = False):
             "could not be completed because the input matrix is singular."
         )
     half = triangular(xp, input, xp.eye(input.shape[-1], dtype=input.dtype), upper, False)
-    turned = xp.swapaxes(half, -1, -2).conj()
-    return xp.matmul(half, turned) if upper else xp.matmul(turned, half)
+    transposed = xp.swapaxes(half, -1, -2).conj()
+    return xp.matmul(half, transposed) if upper else xp.matmul(transposed, half)
 
 
 # --- QR
@@ -286,6 +299,14 @@ def qr(input: Tensor, some: bool = True, *, out=None) -> Any:
     """
     if out is not None:
         return store(out, "qr", qr, input, some)
+    warn_of_old(
+        "qr",
+        "linalg.qr",
+        "The boolean parameter 'some' has been replaced with a string parameter 'mode'.\n"
+        "Q, R = torch.qr(A, some)\n"
+        "should be replaced with\n"
+        "Q, R = torch.linalg.qr(A, 'reduced' if some else 'complete')",
+    )
     return _QR(*linalg_qr(input, "reduced" if some else "complete"))
 
 
@@ -357,7 +378,9 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
     start = PUBLIC["cat"]([eye_like(input), input.new_zeros((m - n, n))], 0) if m > n else eye_like(input)
     start = start.expand(*a.shape)
     result = _reflected(vectors, tau, start, range(b.shape[-1] - 1, -1, -1))
-    result = name_node(result.clone() if not b.shape[-1] else result, "LinalgHouseholderProductBackward0")
+    if not b.shape[-1]:  # no reflection: zeros for the gradient of `input`
+        result = PUBLIC["where"](PUBLIC["ones_like"](input, dtype=dtypes.bool), start, input)
+    result = name_node(result, "LinalgHouseholderProductBackward0")
     return guard(result, input, tau, result)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine._checks import broadcast_shapes
+from engine import backends
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes
 from engine.dispatch import composite, op, samples
 from engine.dispatch.out import store
-from engine.ops.linalg.products import scalar_name
 from engine.ops.linalg.systems import check_square, old_check
+from engine.ops.products import scalar_name
 from engine.tensor import Tensor
 
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}

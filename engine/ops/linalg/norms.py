@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
-from engine._checks import wrap_dims
 from engine.backends.cpu.exact import summed
+from engine.core import dtypes
+from engine.core.checks import wrap_dims
 from engine.dispatch import derivative, op, samples
-from engine.ops.linalg.products import scalar_name
+from engine.ops.products import scalar_name
 from engine.tensor import Tensor
 
 _MANY = 1 << 15  # elements from which it is worth a look at how they lie
@@ -48,7 +48,7 @@ def _cast_back(slope: Tensor | None, dtype: Any) -> Tensor | None:
     return slope if slope is None or slope.dtype is dtype else slope.to(dtype)
 
 
-@op(public=False, method=False, aliases={"x": "input"}, integer_result=False)
+@op(public=False, method=False, aliases={"x": "input"}, integer_result=False, autocast={"cuda": "float32"})
 @derivative(
     input=lambda grad, input, ord, dim, keepdim, result, input_shape, input_dtype: _cast_back(
         _slope(grad, input, ord, dim, keepdim, result, input_shape), input_dtype
@@ -56,11 +56,19 @@ def _cast_back(slope: Tensor | None, dtype: Any) -> Tensor | None:
 )
 @samples(
     lambda t: [
-        (t(3, 4),), (t(3, 4), 1, 0), (t(3, 4), 3, (0, 1), True), (t.distinct(3, 4), math.inf, 1), (t(3, 4), 1.5, 1),
+        (t(3, 4),),
+        (t(3, 4), 1, 0),
+        (t(3, 4), 3, (0, 1), True),
+        (t.distinct(3, 4), math.inf, 1),
+        (t(3, 4), 1.5, 1),
         (t(3), 0.5),
-        (t.distinct(2, 3), -math.inf), (t(), 2), (t(0, 3), 2, 0), (t.complex(3), 2), (t(3), 0),
+        (t.distinct(2, 3), -math.inf),
+        (t(), 2),
+        (t(0, 3), 2, 0),
+        (t.complex(3), 2),
+        (t(3), 0),
     ]
-)  # fmt: skip
+)
 def linalg_vector_norm(
     xp, input, ord: complex = 2, dim: int | tuple[int, ...] | None = None, keepdim: bool = False, *, dtype=None
 ):

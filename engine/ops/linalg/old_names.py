@@ -6,19 +6,18 @@ import builtins
 from collections import namedtuple
 from typing import Any
 
-from engine._checks import broadcast_shapes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.core.checks import broadcast_shapes
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.linalg.eigen import (
+    eigenvalues,
+    hermitian_values,
     linalg_eig,
     linalg_eigh,
-    linalg_eigvals,
-    linalg_eigvalsh,
     linalg_lstsq,
 )
 from engine.ops.linalg.factor import cholesky, cholesky_inverse, cholesky_solve, geqrf
-from engine.ops.linalg.products import mH, store
 from engine.ops.linalg.systems import (
     linalg_lu_factor_ex,
     linalg_lu_solve,
@@ -27,7 +26,9 @@ from engine.ops.linalg.systems import (
     lu_unpack,
     old_check,
     refuse_info,
+    warn_of_old,
 )
+from engine.ops.products import mH, store
 from engine.tensor import Tensor
 
 _LU = namedtuple("_lu_with_info", ("LU", "pivots", "info"))
@@ -43,8 +44,21 @@ def lu(input, pivot=True, get_infos=False, out=None) -> Any:
 
     input (*, m, n) -> (*, m, n), (*, k)[, (*)].
     """
-    if out is not None:
-        return store(out, "lu", lu, input, pivot, get_infos)
+    if out is not None:  # copied, in the graph and into any dtype, as torch does
+        for target, value in zip(out, lu(input, pivot, get_infos)):
+            target.resize_as_(value).copy_(value)
+        return out
+    warn_of_old(
+        "lu",
+        "linalg.lu_factor / torch.linalg.lu_factor_ex",
+        "LU, pivots = torch.lu(A, compute_pivots)\n"
+        "should be replaced with\n"
+        "LU, pivots = torch.linalg.lu_factor(A, compute_pivots)\n"
+        "and\n"
+        "LU, pivots, info = torch.lu(A, compute_pivots, get_infos=True)\n"
+        "should be replaced with\n"
+        "LU, pivots, info = torch.linalg.lu_factor_ex(A, compute_pivots)",
+    )
     found = linalg_lu_factor_ex(input, pivot=pivot)
     return _LU(*found) if get_infos else (found.LU, found.pivots)
 
@@ -104,7 +118,7 @@ def symeig(input, eigenvectors=False, upper=True, *, out=None) -> Any:
     side = "U" if upper else "L"
     if eigenvectors:
         return _Symeig(*linalg_eigh(input, side))
-    return _Symeig(linalg_eigvalsh(input, side), input.new_zeros((0,)))
+    return _Symeig(hermitian_values(input, side), input.new_zeros((0,)))
 
 
 @composite()
@@ -117,7 +131,7 @@ def eig(input, eigenvectors=False, *, out=None) -> Any:
     if out is not None:
         return store(out, "eig", eig, input, eigenvectors)
     if not eigenvectors:
-        values = linalg_eigvals(input)
+        values = eigenvalues(input)
         return _Eig(PUBLIC["stack"]([values.real, values.imag], -1), input.new_zeros((0,)))
     values, vectors = linalg_eig(input)
     columns = []
@@ -217,6 +231,14 @@ def triangular_solve(
     """
     if out is not None:
         return store(out, "triangular_solve", triangular_solve, input, A, upper, transpose, unitriangular)
+    warn_of_old(
+        "triangular_solve",
+        "linalg.solve_triangular",
+        "torch.linalg.solve_triangular has its arguments reversed and does not return a copy of one of the inputs.\n"
+        "X = torch.triangular_solve(B, A).solution\n"
+        "should be replaced with\n"
+        "X = torch.linalg.solve_triangular(A, B).",
+    )
     b, a = input._array, A._array
     for label, x in (("b", b), ("A", a)):
         if x.ndim < 2:

@@ -10,15 +10,16 @@ import builtins
 from collections import namedtuple
 from typing import Any
 
-from engine import dtypes
-from engine._checks import broadcast_shapes, numel
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard, own
-from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes, numel
+from engine.core.grad_mode import mode
+from engine.core.tensor_messages import warn_once
+from engine.dispatch import OPS, PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.dispatch.out import store
-from engine.grad_mode import mode
-from engine.ops.linalg.products import matmul, mH, scalar_name
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
+from engine.ops.products import matmul, mH, scalar_name
 from engine.tensor import Tensor, wrap
 
 # --- errors and checks
@@ -185,8 +186,8 @@ def _lu_solved(xp: Any, lu: Any, order: Any, b: Any) -> Any:
     lead = broadcast_shapes(lu.shape[:-2], b.shape[:-2])
     b = xp.broadcast_to(b, (*lead, *b.shape[-2:]))
     order = xp.broadcast_to(order, (*lead, order.shape[-1]))
-    turned = xp.take_along_axis(b, order[..., None], axis=-2)
-    return triangular(xp, lu, triangular(xp, lu, turned, False, True), True, False)
+    permuted = xp.take_along_axis(b, order[..., None], axis=-2)
+    return triangular(xp, lu, triangular(xp, lu, permuted, False, True), True, False)
 
 
 @op(node="LinalgInvExBackward0")
@@ -227,7 +228,7 @@ def linalg_inv_ex(xp, A, *, check_errors: bool = False):
 
 
 def _near_singular(a: Any, det: Any) -> bool:
-    """Whether a determinant is too small against Hadamard's bound for a linear system to give the adjugate.
+    """Return whether a determinant is too small against Hadamard's bound for a linear system to give the adjugate.
 
     With a graph to build the SVD is kept for the worst: its own derivative needs singular values that differ.
     """
@@ -240,12 +241,12 @@ def _near_singular(a: Any, det: Any) -> bool:
 
 def _det_slope(grad: Tensor, A: Tensor, result: Tensor) -> Tensor:
     """grad * conj(adjugate)^T: through a linear system, or the SVD where a matrix is singular."""
+    if not A._array.size:
+        return A.detach().new_zeros(A.shape)
     factor = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1)
     if not _near_singular(A._array, result._array):
         return linalg_solve_system(mH(A), eye_like(A) * factor)
-    from engine.ops.linalg.eigen import linalg_svd
-
-    u, s, vh = linalg_svd(A, False)
+    u, s, vh = OPS["linalg_svd"].function(A, False)
     n = s._array.shape[-1]
     others = s.unsqueeze(-2).expand(*s._array.shape[:-1], n, n).masked_fill(eye_like(A) != 0, 1).prod(-1)
     alpha = conj(linalg_det(u) * linalg_det(vh)) * grad
@@ -375,9 +376,7 @@ def _check_lu(array: Any, name: str, pivot: bool) -> None:
         raise NotImplementedError(f"\"lu_cpu\" not implemented for '{scalar_name(array)}'")
 
 
-@op(
-    public=False, method=False, tensors=("A",), returns=("LU", "pivots", "info"), nondifferentiable=("pivots", "info")
-)  # fmt: skip
+@op(public=False, method=False, tensors=("A",), returns=("LU", "pivots", "info"), nondifferentiable=("pivots", "info"))
 @derivative(A=lambda grad, result0, result1: guard(_lu_slope(grad, result0, result1), grad))
 @samples(lambda t: [(t(3, 3),), (t(2, 3, 2),), (t(2, 3),)])
 def linalg_lu_factor_ex(xp, A, *, pivot: bool = True, check_errors: bool = False):
@@ -418,7 +417,7 @@ _Unpacked = namedtuple("lu_unpack", ("P", "L", "U"))
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True, *, out=None
 ) -> Any:
-    """P, L, U of packed factors; empty tensors for what was not asked.
+    """P, L, U of packed factors; empty tensors for what was not requested.
 
     (*, m, n), (*, k) -> (*, m, m), (*, m, k), (*, k, n).
     """
@@ -464,19 +463,21 @@ def _triangular_slope(
 
 @op(public=False, method=False, tensors=("A", "B"))
 @joint_derivative(
-    "A", "B",
+    "A",
+    "B",
     by=lambda grad, A, B_shape, result, upper, left, unitriangular, needs: _triangular_slope(
         own(grad), A, B_shape, result, upper, left, unitriangular, needs
     ),
-)  # fmt: skip
+)
 @samples(
     lambda t: [
-        (t.positive(3, 3), t(3, 2), {"upper": True}), (t.positive(2, 3, 3), t(3, 2), {"upper": False}),
+        (t.positive(3, 3), t(3, 2), {"upper": True}),
+        (t.positive(2, 3, 3), t(3, 2), {"upper": False}),
         (t.positive(3, 3), t(2, 3), {"upper": True, "left": False}),
         (t(3, 3), t(2, 3, 2), {"upper": False, "unitriangular": True}),
         (t(0, 0), t(0, 2), {"upper": True}),
     ]
-)  # fmt: skip
+)
 def linalg_solve_triangular(xp, A, B, *, upper: bool, left: bool = True, unitriangular: bool = False):
     """X of A X = B (X A = B with left=False) for a triangle of A.  A (*, n, n), B (*, n, k) -> (*, n, k).
 
@@ -488,8 +489,8 @@ def linalg_solve_triangular(xp, A, B, *, upper: bool, left: bool = True, unitria
         raise NotImplementedError(f"\"triangular_solve_cpu\" not implemented for '{scalar_name(A)}'")
     if left:
         return triangular(xp, A, B, upper, unitriangular)
-    turned = triangular(xp, xp.swapaxes(A, -1, -2), xp.swapaxes(B, -1, -2), not upper, unitriangular)
-    return xp.ascontiguousarray(xp.swapaxes(turned, -1, -2))
+    transposed = triangular(xp, xp.swapaxes(A, -1, -2), xp.swapaxes(B, -1, -2), not upper, unitriangular)
+    return xp.ascontiguousarray(xp.swapaxes(transposed, -1, -2))
 
 
 def _check_system(A: Any, B: Any, name: str, left: bool) -> None:
@@ -524,10 +525,14 @@ def _system_slope(
 )
 @samples(
     lambda t: [
-        (t(3, 3), t(3, 2)), (t(2, 2, 2), t(2, 3)), (t(3, 3), t(2, 3), {"left": False}), (t(2, 2), t(3, 2, 1)),
-        (t.complex(2, 2), t.complex(2, 2)), (t(0, 0), t(0, 2)),
+        (t(3, 3), t(3, 2)),
+        (t(2, 2, 2), t(2, 3)),
+        (t(3, 3), t(2, 3), {"left": False}),
+        (t(2, 2), t(3, 2, 1)),
+        (t.complex(2, 2), t.complex(2, 2)),
+        (t(0, 0), t(0, 2)),
     ]
-)  # fmt: skip
+)
 def linalg_solve_system(xp, A, B, *, left=True, check=True):
     """X of A X = B (X A = B with left=False).  A (*, n, n), B (*, n, k) -> (*, n, k).  LinAlgError for a singular A."""
     if not left:
@@ -605,15 +610,19 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
         raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
     _check_system(LU._array, B._array, "linalg.lu_solve", left)
     P = lu_permutation(pivots, LU._array.shape[-1], B.dtype)
+    result = _by_factors(LU, P, B if left else B.transpose(-2, -1).conj(), adjoint if left else not adjoint)
     if not left:  # X A = B  <=>  A^H X^H = B^H
-        turned = linalg_lu_solve(LU, pivots, B.transpose(-2, -1).conj(), adjoint=not adjoint)
-        return turned.transpose(-2, -1).conj()
+        result = result.transpose(-2, -1).conj()
+    return guard(result, LU, pivots, result)
+
+
+def _by_factors(LU: Tensor, P: Tensor, B: Tensor, adjoint: bool) -> Tensor:
     if not adjoint:
         half = linalg_solve_triangular(LU, matmul(P.transpose(-2, -1), B), upper=False, unitriangular=True)
         return linalg_solve_triangular(LU, half, upper=True)
-    turned = LU.transpose(-2, -1).conj()
-    half = linalg_solve_triangular(turned, B, upper=False)
-    return matmul(P, linalg_solve_triangular(turned, half, upper=True, unitriangular=True))
+    transposed = LU.transpose(-2, -1).conj()
+    half = linalg_solve_triangular(transposed, B, upper=False)
+    return matmul(P, linalg_solve_triangular(transposed, half, upper=True, unitriangular=True))
 
 
 @composite()
@@ -621,7 +630,23 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor |
     """X of A X = input from the factors of A.  input (*, n, k), LU_data (*, n, n), LU_pivots (*, n) -> (*, n, k)."""
     if out is not None:
         return store(out, "lu_solve", lu_solve, input, LU_data, LU_pivots)
+    warn_of_old(
+        "lu_solve",
+        "linalg.lu_solve",
+        "Note that torch.linalg.lu_solve has its arguments reversed.\n"
+        "X = torch.lu_solve(B, LU, pivots)\n"
+        "should be replaced with\n"
+        "X = torch.linalg.lu_solve(LU, pivots, B)",
+    )
     return linalg_lu_solve(LU_data, LU_pivots, input)
+
+
+def warn_of_old(name: str, new: str, how: str) -> None:
+    """Warn once of a factorization or a solver by its name of torch 1."""
+    warn_once(
+        f"torch.{name}",
+        f"torch.{name} is deprecated in favor of torch.{new} and will be removed in a future PyTorch release.\n{how}",
+    )
 
 
 def old_check(name: str, b: Any, a: Any) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import builtins
 import struct
 from functools import lru_cache
-from math import floor
+from math import floor, pi, sin
 from typing import Any
 
-from engine.layouts import follow
+from engine.backends.cpu.relayout import follow
+from engine.core.lru import LRU
 
 
 def _single(x: float) -> float:
@@ -50,6 +51,8 @@ def _filter(kind: str, x: float) -> float:
     x = builtins.abs(x)
     if kind == "linear":
         return builtins.max(1 - x, 0.0)
+    if kind == "lanczos":
+        return 1.0 if x == 0 else 3 * sin(pi * x) * sin(pi * x / 3) / (pi * x) ** 2 if x < 3 else 0.0
     a = -0.5
     if x < 1:
         return ((a + 2) * x - (a + 3)) * x * x + 1
@@ -58,7 +61,7 @@ def _filter(kind: str, x: float) -> float:
 
 def _antialiased(kind: str, n: int, m: int, align_corners: bool, factor: float | None) -> list[dict[int, float]]:
     scale = _scale(n, m, align_corners, factor)
-    half = 1.0 if kind == "linear" else 2.0
+    half = {"linear": 1.0, "cubic": 2.0, "lanczos": 3.0}[kind]
     support = half * scale if scale >= 1 else half
     inverse = 1 / scale if scale >= 1 else 1.0
     table = []
@@ -112,11 +115,11 @@ def taps(entry: tuple[Any, ...], transposed: bool) -> tuple[int, int, list[list[
     kind, n, m, align_corners, factor = entry
     rows = table(kind, n, m, align_corners, factor)
     if transposed:
-        turned: list[dict[int, float]] = [{} for _ in range(n)]
+        by_input: list[dict[int, float]] = [{} for _ in range(n)]
         for i, row in enumerate(rows):
             for j, w in row.items():
-                turned[j][i] = w
-        rows, n, m = turned, m, n
+                by_input[j][i] = w
+        rows, n, m = by_input, m, n
     width = builtins.max((len(row) for row in rows), default=0) or 1
     indices, weights = [], []
     for row in rows:
@@ -126,18 +129,13 @@ def taps(entry: tuple[Any, ...], transposed: bool) -> tuple[int, int, list[list[
     return n, m, indices, weights
 
 
-_arrays: dict[Any, Any] = {}
+_arrays: LRU[Any, Any] = LRU(512)
 
 
 def _on(x: Any, key: Any, make: Any) -> Any:
-    """`make()` as an array beside `x`, kept for the next call (a few hundred small tables)."""
+    """`make()` as an array beside `x`, cached for the next call (a few hundred small tables)."""
     key = (type(x), str(x.device), *key)
-    found = _arrays.get(key)
-    if found is None:
-        if len(_arrays) > 512:
-            _arrays.clear()
-        found = _arrays[key] = make()
-    return found
+    return _arrays.made(key, make)
 
 
 def _dense(xp: Any, entry: Any, transposed: bool, dtype: Any) -> Any:
@@ -188,10 +186,10 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
 def resample(xp: Any, x: Any, spec: Any, transposed: bool = False) -> Any:
     """x (N, C, *size) resampled along each spatial dim, those first that shrink it most."""
     given, dtype = x, x.dtype
-    if dtype == "uint8" and x.ndim == 4 and x.size and spec[0][0].startswith(("linear", "cubic")):
-        from engine.ops.nn import _resample_bytes  # which reads the tables of this module
+    if dtype == "uint8" and x.ndim == 4 and x.size and spec[0][0].startswith(("linear", "cubic", "lanczos")):
+        from engine.ops.nn import _resample_bytes  # for its weight
 
-        return _resample_bytes.resample(xp, x, spec)
+        return _resample_bytes.resample(xp, x, spec, table)
     if (dtype.itemsize == 2 and dtype.kind in "fV") or (
         dtype.kind in "iu" and not all(e[0].startswith("nearest") for e in spec)
     ):

@@ -6,14 +6,14 @@ Weights are 16-bit numbers with as many places after the point as fit them; the 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import Any
 
-from engine.ops.nn._resample import table
-
 _STEP = 1 << 20  # elements of a piece
+Table = Callable[..., list[dict[int, float]]]  # for each output the weight of each input: `_resample.table`
 
 
-def _whole(entry: tuple[Any, ...]) -> tuple[list[list[int]], list[list[int]], int]:
+def _whole(table: Table, entry: tuple[Any, ...]) -> tuple[list[list[int]], list[list[int]], int]:
     """For each output its inputs and weights, filled up with weight 0, and the places after the point."""
     rows = table(*entry)
     largest = builtins.max((w for row in rows for w in row.values()), default=1.0)
@@ -29,9 +29,9 @@ def _whole(entry: tuple[Any, ...]) -> tuple[list[list[int]], list[list[int]], in
     return index, weights, places
 
 
-def _along(xp: Any, x: Any, entry: tuple[Any, ...], last: bool) -> Any:
+def _along(xp: Any, x: Any, table: Table, entry: tuple[Any, ...], last: bool) -> Any:
     """x (M, n, L), or (M, L, n) with `last`, resampled along n."""
-    index, weights, places = _whole(entry)
+    index, weights, places = _whole(table, entry)
     where, factor = xp.asarray(index), xp.asarray(weights, dtype="int32")
     total = None
     for k in range(where.shape[1]):
@@ -43,8 +43,8 @@ def _along(xp: Any, x: Any, entry: tuple[Any, ...], last: bool) -> Any:
     return xp.clip(total, 0, 255, out=total).astype("uint8")
 
 
-def resample(xp: Any, x: Any, spec: Any) -> Any:
-    """Bytes x (N, C, H, W) resampled by two tables."""
+def resample(xp: Any, x: Any, spec: Any, table: Table) -> Any:
+    """Bytes x (N, C, H, W) resampled by two tables, of `table(*entry)`."""
     rows, columns = spec
     shape = (*x.shape[:2], rows[2], columns[2])
     flat = x.reshape(-1, *x.shape[2:])
@@ -53,8 +53,8 @@ def resample(xp: Any, x: Any, spec: Any) -> Any:
     for at in range(0, len(flat), step):
         piece = flat[at : at + step]
         if columns[1] != columns[2] or columns[4] is not None:
-            piece = _along(xp, piece, columns, True)
+            piece = _along(xp, piece, table, columns, True)
         if rows[1] != rows[2] or rows[4] is not None:
-            piece = _along(xp, piece, rows, False)
+            piece = _along(xp, piece, table, rows, False)
         result[at : at + step] = piece
     return result.reshape(shape)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 import warnings
 
-from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.grad_mode import no_grad
 from engine.dispatch import composite, derivative, op, providers, samples
-from engine.grad_mode import no_grad
 from engine.tensor import Tensor
 
 _RANKS = 8  # uses of one row that are summed for all rows at once
@@ -34,7 +34,7 @@ def _table_slope(grad, indices, shape, padding_idx, scale_grad_by_freq, sparse):
     if padding_idx is not None and padding_idx >= 0:
         used = at != padding_idx
         at, rows = at[used], rows[used]
-    return providers["sparse_rows"](at, rows, shape)
+    return providers.sparse_rows(at, rows, shape)
 
 
 @op(out=False, method=False)
@@ -172,10 +172,18 @@ def _bags(input, offsets, include_last_offset):
     ]
 )
 def embedding_bag(
-    input, weight: Tensor, offsets: Tensor | None = None, max_norm=None, norm_type=2,
-    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-    per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
-):  # fmt: skip
+    input,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm=None,
+    norm_type=2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+):
     """Sums, means or maxima of bags of rows.  input (B, L), or (n) with offsets (B); weight (V, D) -> (B, D)."""
     if weight.dtype is dtypes.int64 and input.is_floating_point():
         warnings.warn(
@@ -191,8 +199,11 @@ def embedding_bag(
         )
     if weight.dim() != 2:
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
+    weighted = () if per_sample_weights is None else (weight, per_sample_weights)  # both are saved then
+    ndim = input.dim()
+    input = input.contiguous()
     table = each = None  # bags of one length, and the weights of their rows
-    if input.dim() == 2:
+    if ndim == 2:
         if offsets is not None:
             raise ValueError(
                 "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
@@ -234,15 +245,15 @@ def embedding_bag(
     if padding_idx is not None:
         padding_idx = _normalized_padding(padding_idx, weight.size(0))
     if table is not None and padding_idx is None and table.numel():
-        result = _pooled_alike(table, weight, mode, scale_grad_by_freq, each)
-        return guard(name_node(result, "EmbeddingBagBackward0"), table)
-    result = _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx)
-    return guard(name_node(result, "EmbeddingBagBackward0"), input, offsets)
+        result = _pooled_alike(table, weight, mode, scale_grad_by_freq, each, sparse)
+        return guard(name_node(result, "EmbeddingBagBackward0"), table, *weighted)
+    result = _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx, sparse)
+    return guard(name_node(result, "EmbeddingBagBackward0"), input, offsets, *weighted)
 
 
-def _pooled_alike(input, weight, mode, scale_grad_by_freq, per_sample_weights):
+def _pooled_alike(input, weight, mode, scale_grad_by_freq, per_sample_weights, sparse):
     """`_pooled` of bags of one length: (64, 20) rows of 64 in a fifth of the time, without lists of indices."""
-    rows = embedding(weight, input, -1, scale_grad_by_freq)
+    rows = embedding(weight, input, -1, scale_grad_by_freq, sparse)
     if mode == "max":
         return rows.max(1)[0]
     if per_sample_weights is not None:
@@ -250,7 +261,7 @@ def _pooled_alike(input, weight, mode, scale_grad_by_freq, per_sample_weights):
     return rows.mean(1) if mode == "mean" else rows.sum(1)
 
 
-def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx):
+def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample_weights, padding_idx, sparse):
     bag = [b for b, n in enumerate(lengths) for _ in range(n)]
     place = [s + i for s, n in zip(starts, lengths) for i in range(n)]
     if padding_idx is not None and input.device.type != "meta":
@@ -265,7 +276,7 @@ def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample
         return input.new_tensor(values, dtype=dtypes.int64).reshape(len(values))
 
     chosen = integers(place)
-    rows = embedding(weight, input[chosen], -1, scale_grad_by_freq)
+    rows = embedding(weight, input[chosen], -1, scale_grad_by_freq, sparse)
     size = (len(lengths), weight.shape[1])
     if mode == "max":
         longest = builtins.max(counts, default=0)

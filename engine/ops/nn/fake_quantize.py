@@ -1,6 +1,7 @@
 """Rounding as quantization would, with gradients that pass where nothing was clipped.
 
-The gradient is not that of the steps, so samples require none; tests/engine/test_quantized.py has torch's numbers.
+The gradient is not that of the steps, so samples require none;
+tests/engine/encoded/test_quantized.py has torch's numbers.
 torch computes q = round_half_to_even(x * (1 / scale)) + zero_point in float32.
 https://docs.pytorch.org/docs/2.13/generated/torch.fake_quantize_per_tensor_affine.html
 """
@@ -26,9 +27,14 @@ def _rounded(xp: Any, input: Any, scale: Any, zero: Any, low: int, high: int) ->
 
 
 @op(
-    public=False, method=False, out=False, returns=("output", "mask"), nondifferentiable=("mask",),
-    not_tensors=("scale",), node="FakeQuantizePerTensorAffineCachemaskBackward0",
-)  # fmt: skip
+    public=False,
+    method=False,
+    out=False,
+    returns=("output", "mask"),
+    nondifferentiable=("mask",),
+    not_tensors=("scale",),
+    node="FakeQuantizePerTensorAffineCachemaskBackward0",
+)
 @derivative(input=lambda grad0, result1: grad0 * result1)
 @samples(lambda t: [(t.constant(t(3, 4)), 0.1, 2, -10, 10)])
 def fake_quantize_tensor(xp, input, scale: float, zero_point: int, quant_min: int, quant_max: int):
@@ -38,9 +44,14 @@ def fake_quantize_tensor(xp, input, scale: float, zero_point: int, quant_min: in
 
 
 @op(
-    public=False, method=False, out=False, returns=("output", "mask"), nondifferentiable=("mask",),
-    tensors=("scale", "zero_point"), node="FakeQuantizePerChannelAffineCachemaskBackward0",
-)  # fmt: skip
+    public=False,
+    method=False,
+    out=False,
+    returns=("output", "mask"),
+    nondifferentiable=("mask",),
+    tensors=("scale", "zero_point"),
+    node="FakeQuantizePerChannelAffineCachemaskBackward0",
+)
 @derivative(input=lambda grad0, result1: grad0 * result1)
 @samples(lambda t: [(t.constant(t(3, 4)), t.constant(t.positive(4)), t.integers(-3, 3, 4), 1, -10, 10)])
 def fake_quantize_channels(xp, input, scale, zero_point, dim: int, quant_min: int, quant_max: int):
@@ -58,7 +69,7 @@ def _check_range(name: str, low: int, high: int, zero: tuple[int, int]) -> None:
         raise RuntimeError(f"`zero_point` must be between `quant_min` and `quant_max`{'' if name else '.'}")
 
 
-@composite(method=False)
+@composite(method=False, elementwise=True)
 @samples(lambda t: [(t.constant(t(3, 4)), 0.1, 0, -8, 7), (t.constant(t(2)), 0.25, 3, 0, 255)])
 def fake_quantize_per_tensor_affine(
     input: Tensor, scale: float | Tensor, zero_point: int | Tensor, quant_min: int, quant_max: int

@@ -142,7 +142,7 @@ def _spread_back(xp, whole, axis, n, before, after, mode):
     return result
 
 
-@op(out=False, public=False, method=False)
+@op(out=False, public=False, method=False, out_as="graph")
 @derivative(input=lambda grad, input_shape, pad, how: pad_by_copy_backward(grad, tuple(input_shape), pad, how))
 @samples(
     lambda t: [
@@ -267,4 +267,4 @@ def pad(input: Tensor, pad: tuple[int, ...], mode: str = "constant", value: floa
         pad = tuple(builtins.max(p, 0) for p in pad)
     result = pad_by_copy(input, pad, mode)
     result = name_node(result, _NODES[mode].format(len(pad) // 2))
-    return result if mode == "circular" else guard(result, input)
+    return guard(result, *(() if mode == "circular" else (input,)))

@@ -9,11 +9,14 @@ import warnings
 from collections.abc import Iterable
 from math import prod
 
-from engine import dtypes
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.core import dtypes, layouts
+from engine.core.geometry import ConvGeometry
+from engine.core.tensor_messages import outside
 from engine.dispatch import composite, derivative, op, samples
-from engine.ops.nn import _conv, _grids
+from engine.ops.convolution import numpy as by_numpy
+from engine.ops.nn import _grids
 from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor, raw_array
 
@@ -23,23 +26,25 @@ from engine.tensor import Tensor, raw_array
 def _geometry(kernel_size, dilation, padding, stride):
     return tuple(
         [
-            (v, v) if v.__class__ is int
-            else (int(v),) * 2 if not isinstance(v, Iterable)
+            (v, v)
+            if v.__class__ is int
+            else (int(v),) * 2
+            if not isinstance(v, Iterable)
             else tuple([int(x) for x in v]) * (2 // len(tuple(v)))
             for v in (kernel_size, dilation, padding, stride)
         ]
-    )  # fmt: skip
+    )
 
 
 @functools.lru_cache(256)
 def _meetings(kernel, stride, dilation, out):
     """For each element of the kernel: where its columns go in the padded image, and its index among the columns."""
     every = (slice(None), slice(None))
-    return [((*every, *where), (*every, *at)) for at, where in _conv.taps(kernel, stride, dilation, out)]
+    return [((*every, *where), (*every, *at)) for at, where in by_numpy.taps(kernel, stride, dilation, out)]
 
 
 def _blocks(size, kernel_size, dilation, padding, stride):
-    return _conv.output_size(size, kernel_size, stride, padding, dilation)
+    return ConvGeometry(stride, padding, dilation).output_size(size, kernel_size)
 
 
 @op(public=False, out=False, method=False, node="Im2ColBackward0")
@@ -63,9 +68,9 @@ def im2col(
     stride: int | tuple[int, ...],
 ):
     """Sliding blocks as columns.  input (N, C, H, W) -> (N, C kH kW, L)."""
-    x = _conv.padded(xp, input, padding)
+    x = by_numpy.padded(xp, input, padding)
     out = _blocks(input.shape[2:], kernel_size, dilation, padding, stride)
-    view = _conv.windows(xp, x, kernel_size, stride, dilation, out)
+    view = by_numpy.windows(xp, x, kernel_size, stride, dilation, out)
     result = xp.empty(view.shape, input.dtype)
     result[...] = view
     return result.reshape(input.shape[0], input.shape[1] * prod(kernel_size), prod(out))
@@ -80,9 +85,9 @@ _LONG_ROWS = 6  # width of a kernel from which sums of rows first pay for their 
 def _folding(size, kernel, dilation, padding, stride):
     """Elements of the kernel, blocks by dim, the padded size, and whether blocks neither meet nor leave gaps."""
     out = _blocks(size, kernel, dilation, padding, stride)
-    apart = kernel == stride and size == tuple([n * s for n, s in zip(out, stride)])
-    apart = apart and not any(padding) and builtins.max(dilation) == 1
-    return prod(kernel), out, tuple([n + 2 * p for n, p in zip(size, padding)]), apart
+    disjoint = kernel == stride and size == tuple([n * s for n, s in zip(out, stride)])
+    disjoint = disjoint and not any(padding) and builtins.max(dilation) == 1
+    return prod(kernel), out, tuple([n + 2 * p for n, p in zip(size, padding)]), disjoint
 
 
 def _side_by_side(xp, cols):
@@ -127,7 +132,7 @@ def _rows_first(xp, cols, image, stride, dilation):
         target += rows[:, :, k]
 
 
-@op(public=False, out=False, method=False, node="Col2ImBackward0")
+@op(public=False, out=False, method=False, node="Col2ImBackward0", generated="many")
 @derivative(
     input=lambda grad, kernel_size, dilation, padding, stride: im2col(grad, kernel_size, dilation, padding, stride)
 )
@@ -167,7 +172,7 @@ def col2im(
             target += cols[at]
     if not any(padding):
         return wide
-    return xp.ascontiguousarray(wide[_conv.unpadded(output_size, padding)])
+    return xp.ascontiguousarray(wide[by_numpy.unpadded(output_size, padding)])
 
 
 def _check_blocks(geometry):
@@ -293,6 +298,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int):
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
             f"but input.size(-3)={c} is not divisible by {r * r}"
         )
+    if r == 1:
+        return name_node(input.clone(memory_format=layouts.contiguous_format), "PixelShuffleBackward0")
     n = len(lead)
     x = input.reshape(*lead, c // (r * r), r, r, h, w)
     x = x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
@@ -318,6 +325,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int):
                 f"pixel_unshuffle expects {label} to be divisible by downscale_factor, but input.size({dim})={size} "
                 f"is not divisible by {r}"
             )
+    if r == 1:
+        return name_node(input.clone(memory_format=layouts.contiguous_format), "PixelUnshuffleBackward0")
     n = len(lead)
     x = input.reshape(*lead, c, h // r, r, w // r, r)
     x = x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
@@ -516,7 +525,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
             f"'{padding_mode}'"
         )
     if align_corners is None:
-        warnings.warn(_CORNERS.format("grid_sample"), stacklevel=2)
+        warnings.warn(_CORNERS, stacklevel=outside())
         align_corners = False
     _check_grid(input, grid, mode)
     from engine.ops.joining import stack
@@ -552,7 +561,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
 
 _CORNERS = (
     "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
-    "align_corners=True if the old behavior is desired. See the documentation of {} for details."
+    "align_corners=True if the old behavior is desired. See the documentation of grid_sample for details."
 )
 
 
@@ -563,7 +572,7 @@ def affine_grid(theta, size, align_corners: bool | None = None):
     from engine.ops.joining import stack
 
     if align_corners is None:
-        warnings.warn(_CORNERS.format("affine_grid"), stacklevel=2)
+        warnings.warn(_CORNERS, stacklevel=outside())
         align_corners = False
     if not theta.is_floating_point():
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")

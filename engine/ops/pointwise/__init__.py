@@ -1,3 +1,3 @@
 """Operations on each element by itself: arithmetic, bits, functions of one number, choices between elements."""
 
-from engine.ops.pointwise import arithmetic, bits, math, operators, select  # noqa: F401
+from engine.ops.pointwise import arithmetic, bits, math, operators, power, select  # noqa: F401

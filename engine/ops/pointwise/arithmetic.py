@@ -1,11 +1,13 @@
-"""Elementwise arithmetic: sums, products, quotients, powers, and the operators of Tensor for them."""
+"""Elementwise arithmetic: sums, products, quotients."""
 
 from __future__ import annotations
 
 import builtins
 from typing import Any
 
-from engine import backends, dtypes
+from engine import backends
+from engine.autograd.versions import guard
+from engine.core import dtypes
 from engine.dispatch import (
     array_derivative,
     composite,
@@ -14,7 +16,6 @@ from engine.dispatch import (
     overload,
     samples,
 )
-from engine.dispatch.out import store
 from engine.tensor import Tensor, wrap
 
 _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
@@ -26,14 +27,14 @@ _BINARY = "input (*a), other (*b) or number -> (broadcast of a and b)."
 def conj_if_complex(x: Any) -> Any:
     """`x`, conjugated if it is complex: the factor of a gradient.  Free for real tensors and numbers."""
     if isinstance(x, Tensor):
-        return x.conj() if x._array.dtype.kind == "c" else x
+        return x.conj() if x._array.dtype.kind in "cW" else x
     return x.conjugate() if x.__class__ is complex else x
 
 
 _conj = conj_if_complex
 
 
-@op(public=False, method=False, blocks="elements")
+@op(public=False, method=False, blocks="elements", generated="some")
 @derivative(input=lambda grad, mask: keep_where(grad, mask))
 @samples(lambda t: [(t(3, 4), t.boolean(3, 4)), (t(), t.boolean())])
 def keep_where(xp, input, mask):
@@ -108,9 +109,16 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
 
 
 @op(
-    broadcast=True, inplace=True, channels_last=True, several=((2, 4),), direct=True, number_first=True,
+    broadcast=True,
+    inplace=True,
+    channels_last=True,
+    several=((2, 4),),
+    direct=True,
+    number_first=True,
     only_numbers=True,
-)  # fmt: skip
+    generated="one",
+    commutative=True,
+)
 @derivative(
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
@@ -141,6 +149,7 @@ def _check_sub(arrays: list[Any]) -> None:
     direct=True,
     number_first=True,
     only_numbers=True,
+    generated="one",
 )
 @derivative(
     input=lambda grad: grad,
@@ -181,6 +190,7 @@ def one_edge(name: str, *edges: Any) -> tuple[Any, ...]:
     numbers=("other",),
     channels_last=True,
     several=((2, 3), (2, 3)),
+    generated="one",
 )
 @derivative(
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
@@ -198,7 +208,7 @@ def rsub(xp, input, other, *, alpha: complex = 1):
         raise RuntimeError(_SUB_BOTH) from None
 
 
-@op(inplace=True, names=("negative",), channels_last=True, blocks="elements", direct=True)
+@op(inplace=True, names=("negative",), channels_last=True, blocks="elements", direct=True, generated="one")
 @derivative(input=lambda grad: -grad)
 @array_derivative()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
@@ -213,7 +223,7 @@ def neg(xp, input):
         ) from None
 
 
-@composite()
+@composite(keeps_zero=True, elementwise=True)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def positive(input: Tensor):
     """+input: `input` itself.  RuntimeError for bool.  input (*) -> (*)."""
@@ -225,7 +235,16 @@ def positive(input: Tensor):
 # --- products
 
 
-@op(broadcast=True, inplace=True, names=("multiply",), channels_last=True, direct=True, only_numbers=True)
+@op(
+    broadcast=True,
+    inplace=True,
+    names=("multiply",),
+    channels_last=True,
+    direct=True,
+    only_numbers=True,
+    generated="one",
+    commutative=True,
+)
 @derivative(
     input=lambda grad, other: grad * _conj(other),
     other=lambda grad, input: grad * _conj(input),
@@ -238,7 +257,7 @@ def mul(xp, input, other):
     return xp.multiply(input, other)
 
 
-@op(node="PowBackward0", inplace=True, channels_last=True, blocks="elements", direct=True)
+@op(node="PowBackward0", inplace=True, channels_last=True, blocks="elements", direct=True, generated="one")
 @derivative(input=lambda grad, input: grad * (_conj(input) * 2))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def square(xp, input):
@@ -247,9 +266,16 @@ def square(xp, input):
 
 
 @op(
-    broadcast=True, inplace=True, not_tensors=("value",), half=True, several=((3, 5),), numbers=(), direct=True,
+    broadcast=True,
+    inplace=True,
+    not_tensors=("value",),
+    half=True,
+    several=((3, 5),),
+    numbers=(),
+    direct=True,
     number_first=True,
-)  # fmt: skip
+    generated="one",
+)
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
@@ -283,14 +309,15 @@ def _check_addcdiv(input: Any, tensor1: Any, tensor2: Any) -> None:
 @op(
     broadcast=True, inplace=True, not_tensors=("value",), check=lambda arrays: _check_addcdiv(*arrays), half=True,
     several=((3, 5),), numbers=(), direct=True, number_first=True,
-)  # fmt: skip
+    generated="one",)  # fmt: skip
 @derivative(
     input=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * _conj(value / tensor2),
     tensor2=lambda grad, tensor1, tensor2, value: grad * _conj(tensor1 * -value / (tensor2 * tensor2)),
 )
-@samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}),
-                    (t(0), t(0), t(0))])  # fmt: skip
+@samples(
+    lambda t: [(t(3, 4), t(3, 4), t.positive(3, 4)), (t(), t(2, 1), t.positive(3), {"value": 0.5}), (t(0), t(0), t(0))]
+)
 def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
     """input + value * tensor1 / tensor2.  input (*a), tensor1 (*b), tensor2 (*c) -> (broadcast of a, b, c)."""
     _check_addcdiv(input, tensor1, tensor2)
@@ -305,7 +332,7 @@ def addcdiv(xp, input, tensor1, tensor2, *, value: complex = 1):
 @op(
     shows=one_edge, broadcast=True, promote="float", inplace=True, form="div", channels_last=True, direct=True,
     only_numbers=True,
-)  # fmt: skip
+    generated="one",)  # fmt: skip
 @derivative(
     input=lambda grad, other: true_div(grad, _conj(other)),
     other=lambda grad, input, other: -grad * _conj(true_div(true_div(input, other), other)),
@@ -365,7 +392,14 @@ def floor_divide(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, public=False, method=False, node="DivBackward2", only_numbers=True)
+@op(
+    broadcast=True,
+    inplace=True,
+    public=False,
+    method=False,
+    node="DivBackward2",
+    only_numbers=True,
+)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -379,7 +413,14 @@ def floor_div(xp, input, other):
     return xp.floor_divide(input, other)
 
 
-@op(broadcast=True, inplace=True, form="div", half=True, node="DivBackward2", only_numbers=True)
+@op(
+    broadcast=True,
+    inplace=True,
+    form="div",
+    half=True,
+    node="DivBackward2",
+    only_numbers=True,
+)
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip
@@ -403,9 +444,14 @@ def _rounding(rounding_mode: Any) -> Any:
     raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
 
 
-@overload(names=("divide",), several=((2, 3), (3, 3), (3, 4)))
-@samples(lambda t: [(t(3), t.positive(3)), (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
-                    (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"})])  # fmt: skip
+@overload(names=("divide",), several=((2, 3), (3, 3), (3, 4)), elementwise=True)
+@samples(
+    lambda t: [
+        (t(3), t.positive(3)),
+        (t.uniform(2.1, 2.9, 3), 0.8, {"rounding_mode": "floor"}),
+        (t.uniform(-2.9, -2.1, 3), 0.8, {"rounding_mode": "trunc"}),
+    ]
+)
 def div(input, other, *, rounding_mode: str | None = None, out=None):
     """input / other, rounded by `rounding_mode` "trunc" or "floor" (then integers stay integers).
 
@@ -413,10 +459,11 @@ def div(input, other, *, rounding_mode: str | None = None, out=None):
     """
     if rounding_mode is None:
         return true_div(input, other) if out is None else true_div(input, other, out=out)
-    return _rounding(rounding_mode)(input, other, out=out)
+    result = _rounding(rounding_mode)(input, other, out=out)
+    return guard(result, input, other) if isinstance(other, Tensor) and isinstance(input, Tensor) else result
 
 
-@composite()
+@composite(elementwise=True)
 def true_divide(input, other, *, out=None):
     """As `div` without rounding."""
     return true_div(input, other, out=out)
@@ -426,7 +473,7 @@ _true_div_ = true_div.op.inplace_function
 _floor_divide_ = floor_divide.op.inplace_function
 
 
-@composite(names=("divide_",), public=False, several=((2, 3), (3, 3), (3, 4)))
+@composite(names=("divide_",), public=False, several=((2, 3), (3, 3), (3, 4)), elementwise=True)
 def div_(input, other, *, rounding_mode: str | None = None):
     """In place: see `div`."""
     if rounding_mode is None:
@@ -486,175 +533,3 @@ def fmod(xp, input, other):
     _check_divisible("fmod_cpu", input, other)
     _check_divisor(xp, other, _integer(input, other))
     return xp.fmod(input, other)
-
-
-@op(promote="float", inplace=True, half=True, blocks="elements", direct=True)
-@derivative(input=lambda grad, result: -grad * _conj(result * result))
-@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
-def reciprocal(xp, input):
-    """1 / input.  input (*) -> (*)."""
-    return xp.reciprocal(input)
-
-
-# --- powers
-
-
-_NUMBERS = frozenset([int, float, complex, bool])
-
-
-def _power_of_number(xp: Any, input: Any, exponent: Any) -> Any:
-    """input ** number by products and roots where those are exact enough (as torch does); else xp.power."""
-    if input.dtype.kind in "fcV":
-        if exponent == 2:
-            return xp.multiply(input, input)
-        if exponent == 3:
-            return xp.multiply(xp.multiply(input, input), input)
-        if exponent == 0.5:
-            return xp.sqrt(input)
-        if exponent == -1:
-            return xp.reciprocal(input)
-        if exponent == -2:
-            return xp.reciprocal(xp.multiply(input, input))
-        if exponent == -0.5:
-            return xp.reciprocal(xp.sqrt(input))
-    elif exponent < 0:
-        raise RuntimeError("Integers to negative integer powers are not allowed.")
-    elif input.dtype.kind == "b":
-        return xp.logical_or(input, not exponent)
-    elif exponent == 2:
-        return xp.multiply(input, input)
-    return xp.power(input, exponent)
-
-
-def _integer_power(xp: Any, input: Any, exponent: Any) -> Any:
-    """Integers to integer powers; to a negative one 1, -1 or 0."""
-    negative = exponent < 0
-    if not negative.any():
-        return xp.power(input, exponent)
-    sign = xp.where(xp.bitwise_and(exponent, 1) == 1, input, 1)  # of +-1 ** odd, +-1 ** even
-    small = xp.where(xp.abs(input) == 1, sign, 0)
-    return xp.where(negative, small, xp.power(input, xp.where(negative, 0, exponent))).astype(exponent.dtype)
-
-
-def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
-    if not isinstance(exponent, Tensor):
-        if exponent == 0:
-            return zeros_of(grad)
-        if exponent == 2:
-            return grad * (_conj(input) * 2)
-        return grad * _conj(pow(input, exponent - 1) * exponent)
-    factor = _conj(exponent * pow(input, exponent - 1))
-    return keep_where(*_same(grad * factor, exponent != 0))
-
-
-def _same(value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the shape of `value` (which the mask broadcasts to)."""
-    return value, mask if mask._array.shape == value._array.shape else mask.expand(value._array.shape)
-
-
-def _pow_exponent(grad: Tensor, input: Any, exponent: Tensor, result: Tensor) -> Tensor:
-    """Gradient of the exponent: 0 where 0 ** y with y >= 0."""
-    if not isinstance(input, Tensor):
-        if input == 0:
-            factor = _conj(result * float("-inf"))
-            return keep_where(grad * factor, ~(_real(exponent) >= 0))
-        return grad * _conj(result * _log_number(input))
-    mask = ~((input == 0) & (_real(exponent) >= 0))
-    if exponent._array.dtype.kind == "c" and input._array.dtype.kind != "c":
-        input = input.to(exponent.dtype)
-    return keep_where(*_same(grad * _conj(result * input.log()), mask))
-
-
-def _real(x: Tensor) -> Tensor:
-    return x.real if x._array.dtype.kind == "c" else x
-
-
-def _log_number(value: Any) -> Any:
-    import cmath
-    import math
-
-    if isinstance(value, complex):
-        return cmath.log(value)
-    return math.log(value) if value > 0 else float("nan")
-
-
-def _check_pow(arrays: list[Any]) -> None:
-    base, exponent = arrays
-    if isinstance(exponent, int) and exponent < 0 and dtype_of(base).category < dtypes.FLOATING:
-        raise RuntimeError("Integers to negative integer powers are not allowed.")
-
-
-@op(
-    shows=one_edge,
-    broadcast=True, inplace=True, tensors=("exponent",), check=_check_pow,
-    node={
-        "not isinstance(exponent, Tensor)": "PowBackward0",
-        "isinstance(input, Tensor)": "PowBackward1",
-        "": "PowBackward2",
-    },
-    several=((2, 3), (2, 3), (2, 3)),
-)  # fmt: skip
-@derivative(input=_pow_input, exponent=_pow_exponent)
-@samples(lambda t: [(t.positive(3, 4), t(3, 4)), (t.positive(2, 1), t(3)), (t(3), 2), (t.positive(3), 2.5),
-                    (t(3), 3), (t(3), 0), (t.positive(3), -1), (t.positive(3), 0.5), (t.positive(3), -0.5),
-                    (2.5, t(3)), (t.positive(), t()), (t(0), t(0)), (t.integers(-3, 3, 4), t.integers(0, 4, 4)),
-                    (t.complex(3), t.complex(3)), (t.complex(3), 2)])  # fmt: skip
-def pow(xp, input, exponent):
-    """input ** exponent.  input (*a) or number, exponent (*b) or number -> (broadcast of a and b).
-
-    RuntimeError for an integer tensor to a negative number.
-    """
-    if exponent.__class__ in _NUMBERS or xp.isscalar(exponent):
-        return _power_of_number(xp, input, exponent)
-    kind = exponent.dtype.kind
-    if kind in "iub":
-        if kind == "b":
-            raise not_implemented("pow", exponent)
-        if kind == "i":
-            return _integer_power(xp, input, exponent)
-    return xp.power(input, exponent)
-
-
-@composite(several=((2, 3), (2, 3), (2, 3)))
-@samples(lambda t: [(t.positive(3), t(3)), (t.positive(3), 2), (2, t(3))])
-def float_power(input: Tensor | complex, exponent: Tensor | complex, *, out=None):
-    """input ** exponent in float64 (complex128 if one is complex).  input (*a), exponent (*b) -> (broadcast)."""
-    if out is not None:
-        return store(out, "float_power", float_power, input, exponent)
-    wide = dtypes.float64
-    if builtins.any(dtype_of(getattr(x, "_array", x)).is_complex for x in (input, exponent)):
-        wide = dtypes.complex128
-    if isinstance(input, Tensor):
-        input = input.to(wide)
-    if isinstance(exponent, Tensor):
-        exponent = exponent.to(wide)
-    return pow(input, exponent)
-
-
-@composite(public=False, several=((2, 3), (2, 3), (2, 3)))
-def float_power_(input: Tensor, exponent: Tensor | complex):
-    """In place: see `float_power`.  RuntimeError unless `input` has the type of the result."""
-    result = float_power(input.detach(), exponent)
-    if result.dtype is not input.dtype:
-        raise RuntimeError(
-            f"the base given to float_power_ has dtype {dtypes.scalar_name(input.dtype)} but the operation's result "
-            f"requires dtype {dtypes.scalar_name(result.dtype)}"
-        )
-    return input.pow_(exponent if not isinstance(exponent, Tensor) else exponent.to(result.dtype))
-
-
-@op(promote="float", inplace=True, channels_last=True, blocks="elements", direct=True)
-@derivative(input=lambda grad, result: grad / (_conj(result) * 2))
-@array_derivative()
-@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
-def sqrt(xp, input):
-    """The square root; nan for negative input.  input (*) -> (*)."""
-    return xp.sqrt(input)
-
-
-@op(promote="float", inplace=True, half=True, channels_last=True, blocks="elements", direct=True)
-@derivative(input=lambda grad, result: grad * -0.5 * _conj(result * result * result))
-@samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
-def rsqrt(xp, input):
-    """1 / sqrt(input).  input (*) -> (*)."""
-    return xp.reciprocal(xp.sqrt(input))

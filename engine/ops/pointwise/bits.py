@@ -17,11 +17,16 @@ def _integers(name: str, *operands: Any, bools: bool = True) -> None:
 
 
 def _bit_samples(t: Any) -> list[Any]:
-    return [(t.integers(-9, 9, 3, 4), t.integers(-9, 9, 4)), (t.boolean(3), t.boolean(3)), (t.integers(0, 9, 3), 5),
-            (t.integers(0, 9), t.integers(0, 9)), (t.integers(0, 9, 0), 1)]  # fmt: skip
+    return [
+        (t.integers(-9, 9, 3, 4), t.integers(-9, 9, 4)),
+        (t.boolean(3), t.boolean(3)),
+        (t.integers(0, 9, 3), 5),
+        (t.integers(0, 9), t.integers(0, 9)),
+        (t.integers(0, 9, 0), 1),
+    ]
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True)
 @samples(_bit_samples)
 def bitwise_and(xp, input, other):
     """input & other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -29,7 +34,7 @@ def bitwise_and(xp, input, other):
     return xp.bitwise_and(input, other)
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True)
 @samples(_bit_samples)
 def bitwise_or(xp, input, other):
     """input | other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -37,7 +42,7 @@ def bitwise_or(xp, input, other):
     return xp.bitwise_or(input, other)
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)))
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True)
 @samples(_bit_samples)
 def bitwise_xor(xp, input, other):
     """input ^ other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -89,8 +94,13 @@ def bitwise_right_shift(xp, input, other):
 
 
 @op(broadcast=True, inplace=True, numbers=())
-@samples(lambda t: [(t.integers(-99, 99, 3, 4), t.integers(1, 30, 4)), (t.integers(0, 9), t.integers(0, 9)),
-                    (t.integers(0, 9, 0), t.integers(0, 9, 0))])  # fmt: skip
+@samples(
+    lambda t: [
+        (t.integers(-99, 99, 3, 4), t.integers(1, 30, 4)),
+        (t.integers(0, 9), t.integers(0, 9)),
+        (t.integers(0, 9, 0), t.integers(0, 9, 0)),
+    ]
+)
 def gcd(xp, input, other):
     """The greatest common divisor of integers.  input (*a), other (*b) -> (broadcast of a and b)."""
     _integers("gcd_cpu", input, other, bools=False)
@@ -98,8 +108,13 @@ def gcd(xp, input, other):
 
 
 @op(broadcast=True, inplace=True, numbers=())
-@samples(lambda t: [(t.integers(-99, 99, 3, 4), t.integers(1, 30, 4)), (t.integers(0, 9), t.integers(0, 9)),
-                    (t.integers(0, 9, 0), t.integers(0, 9, 0))])  # fmt: skip
+@samples(
+    lambda t: [
+        (t.integers(-99, 99, 3, 4), t.integers(1, 30, 4)),
+        (t.integers(0, 9), t.integers(0, 9)),
+        (t.integers(0, 9, 0), t.integers(0, 9, 0)),
+    ]
+)
 def lcm(xp, input, other):
     """The least common multiple of integers, not negative.  input (*a), other (*b) -> (broadcast of a and b)."""
     _integers("lcm_cpu", input, other, bools=False)
@@ -118,28 +133,28 @@ def _logic_samples(t: Any) -> list[Any]:
 @op(broadcast=True, promote="compare", inplace=True, numbers=())
 @samples(_logic_samples)
 def logical_and(xp, input, other):
-    """Whether both are not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
+    """Return whether both are not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
     return xp.logical_and(input, other)
 
 
 @op(broadcast=True, promote="compare", inplace=True, numbers=())
 @samples(_logic_samples)
 def logical_or(xp, input, other):
-    """Whether one is not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
+    """Return whether one is not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
     return xp.logical_or(input, other)
 
 
 @op(broadcast=True, promote="compare", inplace=True, numbers=())
 @samples(_logic_samples)
 def logical_xor(xp, input, other):
-    """Whether exactly one is not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
+    """Return whether exactly one is not 0.  input (*a), other (*b) -> (broadcast of a and b) bool."""
     return xp.logical_xor(input, other)
 
 
 @op(inplace=True, blocks="elements")
 @samples(lambda t: [(t.boolean(3, 4),), (t(3),), (t(),), (t(0),)])
 def logical_not(xp, input):
-    """Whether input is 0.  input (*) -> (*) bool."""
+    """Return whether input is 0.  input (*) -> (*) bool."""
     return xp.logical_not(input)
 
 

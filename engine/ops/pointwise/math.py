@@ -25,7 +25,16 @@ LN2, LN10 = math.log(2), math.log(10)
 # --- exponentials and logarithms
 
 
-@op(promote="float", inplace=True, channels_last=True, blocks="elements", direct=True)
+@op(
+    promote="float",
+    inplace=True,
+    channels_last=True,
+    blocks="elements",
+    direct=True,
+    generated="some",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+)
 @derivative(input=lambda grad, result: grad * _conj(result))
 @array_derivative()
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-2, 3, 3),)])
@@ -34,7 +43,7 @@ def exp(xp, input):
     return xp.exp(input)
 
 
-@op(promote="float", inplace=True, names=("special_exp2",), blocks="elements")
+@op(promote="float", inplace=True, names=("special_exp2",), blocks="elements", generated="some", float16_in_numpy=True)
 @derivative(input=lambda grad, result: grad * (_conj(result) * LN2))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def exp2(xp, input):
@@ -42,7 +51,15 @@ def exp2(xp, input):
     return xp.exp2(input)
 
 
-@op(promote="float", inplace=True, blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    blocks="elements",
+    generated="some",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, result: grad * (_conj(result) + 1))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def expm1(xp, input):
@@ -50,7 +67,15 @@ def expm1(xp, input):
     return xp.expm1(input)
 
 
-@op(promote="float", inplace=True, blocks="elements", direct=True)
+@op(
+    promote="float",
+    inplace=True,
+    blocks="elements",
+    direct=True,
+    generated="some",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+)
 @derivative(input=lambda grad, input: grad / _conj(input))
 @array_derivative()
 @samples(
@@ -67,7 +92,14 @@ def log(xp, input):
     return xp.log(input)
 
 
-@op(promote="float", inplace=True, blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    blocks="elements",
+    generated="some",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+)
 @derivative(input=lambda grad, input: grad / (_conj(input) * LN2))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def log2(xp, input):
@@ -75,7 +107,14 @@ def log2(xp, input):
     return xp.log2(input)
 
 
-@op(promote="float", inplace=True, blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    blocks="elements",
+    generated="some",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+)
 @derivative(input=lambda grad, input: grad / (_conj(input) * LN10))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),), (t.complex(3),)])
 def log10(xp, input):
@@ -83,7 +122,16 @@ def log10(xp, input):
     return xp.log10(input)
 
 
-@op(promote="float", inplace=True, node="Log1PBackward0", blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    node="Log1PBackward0",
+    blocks="elements",
+    generated="some",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, input: grad / (_conj(input) + 1))
 @samples(lambda t: [(t.positive(3, 4),), (t.uniform(-0.5, 0.5),), (t(0, 2),), (t.complex(3),)])
 def log1p(xp, input):
@@ -94,7 +142,7 @@ def log1p(xp, input):
 # --- trigonometry
 
 
-@op(promote="float", inplace=True, blocks="elements", direct=True)
+@op(promote="float", inplace=True, blocks="elements", direct=True, float16_in_numpy=True, keeps_zero=True)
 @derivative(input=lambda grad, input: grad * _conj(input.cos()))
 @array_derivative(input=lambda grad, input: grad * np.cos(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
@@ -103,7 +151,7 @@ def sin(xp, input):
     return xp.sin(input)
 
 
-@op(promote="float", inplace=True, blocks="elements", direct=True)
+@op(promote="float", inplace=True, blocks="elements", direct=True, float16_in_numpy=True)
 @derivative(input=lambda grad, input: grad * -_conj(input.sin()))
 @array_derivative(input=lambda grad, input: grad * -np.sin(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
@@ -112,7 +160,14 @@ def cos(xp, input):
     return xp.cos(input)
 
 
-@op(promote="float", inplace=True, blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    blocks="elements",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, result: grad * _conj(result * result + 1))
 @samples(lambda t: [(t.uniform(-1.2, 1.2, 3, 4),), (t.uniform(-1, 1),), (t(0, 2),), (t.complex(3),)])
 def tan(xp, input):
@@ -120,7 +175,15 @@ def tan(xp, input):
     return xp.tan(input)
 
 
-@op(promote="float", inplace=True, names=("arcsin",), blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    names=("arcsin",),
+    blocks="elements",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, input: grad * _conj((1 - input * input).rsqrt()))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def asin(xp, input):
@@ -128,7 +191,14 @@ def asin(xp, input):
     return xp.arcsin(input)
 
 
-@op(promote="float", inplace=True, names=("arccos",), blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    names=("arccos",),
+    blocks="elements",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+)
 @derivative(input=lambda grad, input: grad * -_conj((1 - input * input).rsqrt()))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def acos(xp, input):
@@ -136,7 +206,7 @@ def acos(xp, input):
     return xp.arccos(input)
 
 
-@op(promote="float", inplace=True, names=("arctan",), blocks="elements")
+@op(promote="float", inplace=True, names=("arctan",), blocks="elements", float16_in_numpy=True, keeps_zero=True)
 @derivative(input=lambda grad, input: grad / _conj(input * input + 1))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def atan(xp, input):
@@ -161,7 +231,14 @@ def atan2(xp, input, other):
     return xp.arctan2(input, other)
 
 
-@op(promote="float", inplace=True, blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    blocks="elements",
+    autocast={"cuda": "float32"},
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, input: grad * _conj(input.cosh()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def sinh(xp, input):
@@ -169,7 +246,7 @@ def sinh(xp, input):
     return xp.sinh(input)
 
 
-@op(promote="float", inplace=True, blocks="elements")
+@op(promote="float", inplace=True, blocks="elements", autocast={"cuda": "float32"}, float16_in_numpy=True)
 @derivative(input=lambda grad, input: grad * _conj(input.sinh()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def cosh(xp, input):
@@ -177,7 +254,15 @@ def cosh(xp, input):
     return xp.cosh(input)
 
 
-@op(node={"_inplace": "AsinhBackward1"}, promote="float", inplace=True, names=("arcsinh",), blocks="elements")
+@op(
+    node={"_inplace": "AsinhBackward1"},
+    promote="float",
+    inplace=True,
+    names=("arcsinh",),
+    blocks="elements",
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, input: grad * _conj((input * input + 1).rsqrt()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def asinh(xp, input):
@@ -191,7 +276,14 @@ def _acosh_slope(x: Tensor) -> Tensor:
     return (x * x - 1).rsqrt()
 
 
-@op(node={"_inplace": "AcoshBackward1"}, promote="float", inplace=True, names=("arccosh",), blocks="elements")
+@op(
+    node={"_inplace": "AcoshBackward1"},
+    promote="float",
+    inplace=True,
+    names=("arccosh",),
+    blocks="elements",
+    float16_in_numpy=True,
+)
 @derivative(input=lambda grad, input: grad * _conj(_acosh_slope(input)))
 @samples(lambda t: [(t.uniform(1.2, 3, 3, 4),), (t.uniform(1.2, 3),), (t(0, 2),)])
 def acosh(xp, input):
@@ -199,7 +291,15 @@ def acosh(xp, input):
     return xp.arccosh(input)
 
 
-@op(node={"_inplace": "AtanhBackward1"}, promote="float", inplace=True, names=("arctanh",), blocks="elements")
+@op(
+    node={"_inplace": "AtanhBackward1"},
+    promote="float",
+    inplace=True,
+    names=("arctanh",),
+    blocks="elements",
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, input: own(grad) / _conj(1 - input * input))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),), (t.complex(3),)])
 def atanh(xp, input):
@@ -212,7 +312,7 @@ def _real_only(name: str, input: Any) -> None:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
 
 
-@op(promote="float", inplace=True, half=True, node="Deg2RadBackward0", blocks="elements")
+@op(promote="float", inplace=True, half=True, node="Deg2RadBackward0", blocks="elements", keeps_zero=True)
 @derivative(input=lambda grad: grad * (math.pi / 180))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-90, 90, 3),)])
 def deg2rad(xp, input):
@@ -221,7 +321,7 @@ def deg2rad(xp, input):
     return xp.multiply(input, input.dtype.type(math.pi / 180))
 
 
-@op(promote="float", inplace=True, half=True, node="Rad2DegBackward0", blocks="elements")
+@op(promote="float", inplace=True, half=True, node="Rad2DegBackward0", blocks="elements", keeps_zero=True)
 @derivative(input=lambda grad: grad * (180 / math.pi))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 3),)])
 def rad2deg(xp, input):
@@ -320,8 +420,9 @@ def _number_log(like: Tensor, value: Any) -> Any:
     several=((2, 3), (2, 3), (2, 3)),
 )
 @derivative(input=_xlogy_input, other=lambda grad, input, other: grad * input / other)
-@samples(lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (1.5, t.positive(3)),
-                    (t(0), t(0))])  # fmt: skip
+@samples(
+    lambda t: [(t(3, 4), t.positive(3, 4)), (t(2, 1), t.positive(3)), (t(3), 2.5), (1.5, t.positive(3)), (t(0), t(0))]
+)
 def xlogy(xp, input, other):
     """input * log(other), 0 where input is 0 (and other is not nan).  input (*a), other (*b) -> (broadcast)."""
     product = xp.multiply(input, xp.log(other if hasattr(other, "dtype") else input.dtype.type(other)))
@@ -341,8 +442,14 @@ def xlogy(xp, input, other):
     input=lambda grad, input, result: grad * keep_where(result / input, (input != 0).expand(result.shape)),
     other=lambda grad: zeros_of(grad),
 )
-@samples(lambda t: [(t.distinct(3, 4), t.distinct(3, 4)), (t.distinct(2, 1), t.distinct(3)), (t.distinct(3), -1.0),
-                    (t(0), t(0))])  # fmt: skip
+@samples(
+    lambda t: [
+        (t.distinct(3, 4), t.distinct(3, 4)),
+        (t.distinct(2, 1), t.distinct(3)),
+        (t.distinct(3), -1.0),
+        (t(0), t(0)),
+    ]
+)
 def copysign(xp, input, other):
     """|input| with the sign of `other`.  input (*a), other (*b) or number -> (broadcast of a and b)."""
     return xp.copysign(input, other)
@@ -372,16 +479,19 @@ def _heaviside_check(arrays: list[Any]) -> None:
 @op(broadcast=True, inplace=True, tensors=("values",), check=_heaviside_check, numbers=())
 @derivative(input=no_derivative("heaviside"), values=no_derivative("heaviside"))
 @samples(
-    lambda t: [(t.constant(t(3, 4)), t.constant(t(3, 4))), (t.integers(-2, 2, 3), t.integers(5, 9)),
-               (t.constant(t(0)), t.constant(t(0)))]
-)  # fmt: skip
+    lambda t: [
+        (t.constant(t(3, 4)), t.constant(t(3, 4))),
+        (t.integers(-2, 2, 3), t.integers(5, 9)),
+        (t.constant(t(0)), t.constant(t(0))),
+    ]
+)
 def heaviside(xp, input, values):
     """0 below zero, 1 above, `values` at zero.  input (*a), values (*b) -> (broadcast of a and b)."""
     _heaviside_check([input, values])
     return xp.where(input == 0, values, (input > 0).astype(input.dtype))
 
 
-@op(returns=("mantissa", "exponent"), nondifferentiable=("exponent",))
+@op(returns=("mantissa", "exponent"), nondifferentiable=("exponent",), elementwise=True)
 @derivative(input=lambda grad, result1: grad / _power_of_two(grad, result1))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0),)])
 def frexp(xp, input):
@@ -399,7 +509,7 @@ def _power_of_two(like: Tensor, exponent: Tensor) -> Tensor:
 # --- signs
 
 
-@op(inplace=True, names=("absolute",), blocks="elements", direct=True)
+@op(inplace=True, names=("absolute",), blocks="elements", direct=True, generated="one", keeps_zero=True)
 @derivative(input=lambda grad, input: grad * sgn(input))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),), (t.integers(-3, 3, 4),)])
 def abs(xp, input):
@@ -409,7 +519,7 @@ def abs(xp, input):
     return xp.absolute(input)
 
 
-@op(inplace=True, blocks="elements")
+@op(inplace=True, blocks="elements", generated="some", keeps_zero=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.boolean(3),)])
 def sign(xp, input):
@@ -435,7 +545,7 @@ def _sgn_backward(grad: Tensor, input: Tensor, result: Tensor) -> Tensor:
     return keep_where(found, size != 0)
 
 
-@op(inplace=True, blocks="elements")
+@op(inplace=True, blocks="elements", keeps_zero=True)
 @derivative(input=_sgn_backward)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def sgn(xp, input):
@@ -448,10 +558,10 @@ def sgn(xp, input):
     return result
 
 
-@op(blocks="elements")
+@op(blocks="elements", keeps_zero=True)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def signbit(xp, input):
-    """Whether the sign bit is set, of -0.0 too.  input (*) -> (*) bool."""
+    """Return whether the sign bit is set, of -0.0 too.  input (*) -> (*) bool."""
     if input.dtype.kind == "c":
         raise NotImplementedError("signbit is not implemented for complex tensors.")
     return xp.signbit(input) if input.dtype.kind in "fV" else input < 0
@@ -471,7 +581,7 @@ def _rounded(xp: Any, name: str, ufunc: Any, input: Any) -> Any:
     return ufunc(input)
 
 
-@op(inplace=True, blocks="elements", direct=True)
+@op(inplace=True, blocks="elements", direct=True, generated="one", keeps_zero=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def floor(xp, input):
@@ -479,7 +589,7 @@ def floor(xp, input):
     return _rounded(xp, "floor", xp.floor, input)
 
 
-@op(inplace=True, blocks="elements", direct=True)
+@op(inplace=True, blocks="elements", direct=True, generated="one", keeps_zero=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def ceil(xp, input):
@@ -487,7 +597,7 @@ def ceil(xp, input):
     return _rounded(xp, "ceil", xp.ceil, input)
 
 
-@op(inplace=True, names=("fix",), blocks="elements", direct=True)
+@op(inplace=True, names=("fix",), blocks="elements", direct=True, generated="one", keeps_zero=True)
 @derivative(input=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),)])
 def trunc(xp, input):
@@ -501,10 +611,20 @@ def trunc(xp, input):
     half=True,
     several=((1, 2), (2, 3)),
     blocks="elements",
+    generated="one",
+    keeps_zero=True,
 )
 @derivative(input=lambda grad: zeros_of(grad))
-@samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 4),), (t.distinct(4), {"decimals": 1}),
-                    (t(4), {"decimals": -1})])  # fmt: skip
+@samples(
+    lambda t: [
+        (t.distinct(3, 4),),
+        (t(),),
+        (t(0, 2),),
+        (t.integers(-3, 3, 4),),
+        (t.distinct(4), {"decimals": 1}),
+        (t(4), {"decimals": -1}),
+    ]
+)
 def round(xp, input, *, decimals: int = 0):
     """The nearest whole number, ties to even; with `decimals` that many digits are kept.  input (*) -> (*)."""
     if decimals:
@@ -515,7 +635,7 @@ def round(xp, input, *, decimals: int = 0):
     return xp.rint(input * scale) / scale if decimals > 0 else xp.rint(input / scale) * scale
 
 
-@op(inplace=True, half=True, blocks="elements")
+@op(inplace=True, half=True, blocks="elements", keeps_zero=True)
 @derivative(input=lambda grad: grad)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),)])
 def frac(xp, input):

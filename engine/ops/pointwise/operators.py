@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.dispatch import operator_form
-from engine.ops.pointwise.arithmetic import neg, positive, reciprocal
+from engine.ops.pointwise.arithmetic import neg, positive
+from engine.ops.pointwise.power import reciprocal
 from engine.tensor import Tensor
 
 _div_operator = operator_form("true_div")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import math
 import warnings
 from typing import Any
 
-from engine import backends, dtypes
-from engine._checks import broadcast_shapes
+from engine import backends
 from engine.autograd.graph import name_node
+from engine.core import dtypes
+from engine.core.checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.dispatch.arguments import combination_error
 from engine.dispatch.promotion import result_dtype
@@ -21,7 +23,7 @@ from engine.tensor import Tensor, wrap
 
 def _no_complex_clamp(*arrays: Any) -> None:
     for a in arrays:
-        if hasattr(a, "dtype") and a.dtype.kind == "c":
+        if hasattr(a, "dtype") and a.dtype.kind in "cW":
             raise NotImplementedError("clamp is not supported for complex types")
 
 
@@ -34,10 +36,17 @@ def _within(grad: Tensor, input: Tensor, min: Any, max: Any) -> Tensor:
     return keep_where(grad, (input >= min) & (input <= max))
 
 
-@op(inplace=True, form="clamp", node="ClampBackward1", channels_last=True, blocks="elements")
+@op(inplace=True, form="clamp", node="ClampBackward1", channels_last=True, blocks="elements", generated="some")
 @derivative(input=_within)
-@samples(lambda t: [(t.distinct(3, 4), -0.3, 0.3), (t.distinct(3), None, 0.3), (t.distinct(), -0.1, None),
-                    (t.integers(-5, 5, 6), -2, 2), (t(0), 0, 1)])  # fmt: skip
+@samples(
+    lambda t: [
+        (t.distinct(3, 4), -0.3, 0.3),
+        (t.distinct(3), None, 0.3),
+        (t.distinct(), -0.1, None),
+        (t.integers(-5, 5, 6), -2, 2),
+        (t(0), 0, 1),
+    ]
+)
 def clamp_numbers(xp, input, min: complex | Tensor | None = None, max: complex | Tensor | None = None):
     """input limited to [min, max]; gradient 1 at the bounds.  input (*) -> (*)."""
     _no_complex_clamp(input)
@@ -50,15 +59,19 @@ def clamp_numbers(xp, input, min: complex | Tensor | None = None, max: complex |
     return input
 
 
-@op(broadcast=True, inplace=True, tensors=("min", "max"), form="clamp")
+@op(broadcast=True, inplace=True, tensors=("min", "max"), form="clamp", generated="one")
 @derivative(
     input=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input >= min, input <= max)),
     min=lambda grad, input, min, max: keep_where(grad, _all_of(grad, input < min, min < max)),
     max=lambda grad, input, min, max: keep_where(grad, ~_all_of(grad, ~((input > max) | (max < min)))),
 )
-@samples(lambda t: [(t.distinct(3, 4), t.uniform(-0.5, -0.4, 3, 4), t.uniform(0.3, 0.34, 3, 4)),
-                    (t.distinct(3, 4), t.uniform(-0.5, -0.4, 4), t.uniform(0.3, 0.34, 3, 1)),
-                    (t(0), t(0), t(0))])  # fmt: skip
+@samples(
+    lambda t: [
+        (t.distinct(3, 4), t.uniform(-0.5, -0.4, 3, 4), t.uniform(0.3, 0.34, 3, 4)),
+        (t.distinct(3, 4), t.uniform(-0.5, -0.4, 4), t.uniform(0.3, 0.34, 3, 1)),
+        (t(0), t(0), t(0)),
+    ]
+)
 def clamp_tensors(xp, input, min, max):
     """input limited to [min, max].  input (*a), min (*b), max (*c) -> (broadcast of a, b, c)."""
     _no_complex_clamp(input)
@@ -82,6 +95,7 @@ def _all_of(grad: Tensor, *masks: Tensor) -> Tensor:
     several=((2, 3), (2, 3)),
     blocks="elements",
     direct=True,
+    generated="one",
 )
 @derivative(
     input=lambda grad, input, min: keep_where(grad, _all_of(grad, input >= min)),
@@ -112,6 +126,7 @@ def clamp_min(xp, input, min):
     several=((2, 3), (2, 3)),
     blocks="elements",
     direct=True,
+    generated="one",
 )
 @derivative(
     input=lambda grad, input, max: keep_where(grad, _all_of(grad, input <= max)),
@@ -158,9 +173,14 @@ def _clamp_form(input: Any, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:
 _PLAIN = (int, float)
 
 
-@overload(names=("clip",), several=((1, 4), (1, 4)))
-@samples(lambda t: [(t.distinct(3), -0.1, 0.1), (t.distinct(3), {"min": 0.0}),
-                    (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)})])  # fmt: skip
+@overload(names=("clip",), several=((1, 4), (1, 4)), elementwise=True)
+@samples(
+    lambda t: [
+        (t.distinct(3), -0.1, 0.1),
+        (t.distinct(3), {"min": 0.0}),
+        (t.distinct(3), {"max": t.uniform(-0.02, 0.02, 3)}),
+    ]
+)
 def clamp(input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None, *, out=None):
     """input limited to [min, max], each a number, a Tensor or None.  input (*) -> (*).
 
@@ -179,7 +199,7 @@ def clamp(input: Tensor, min: Tensor | complex | None = None, max: Tensor | comp
     return _as_clamp(function(*args), function, args[-1])
 
 
-@overload(public=True, names=("clip_",), several=((1, 4), (1, 4)))
+@overload(public=True, names=("clip_",), several=((1, 4), (1, 4)), elementwise=True)
 def clamp_(input: Tensor, min: Tensor | complex | None = None, max: Tensor | complex | None = None):
     """In place: see `clamp`."""
     function, args = _clamp_form(input, min, max)
@@ -215,7 +235,7 @@ def share_larger(xp, grad_output, input, other):
     return xp.where(input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output))
 
 
-@op(broadcast=True, numbers=(), direct=True)
+@op(broadcast=True, numbers=(), direct=True, generated="one")
 @derivative(
     input=lambda grad, input, other: share_larger(grad, input, other),
     other=lambda grad, input, other: share_larger(grad, other, input),
@@ -227,7 +247,7 @@ def maximum(xp, input, other):
     return xp.maximum(input, other)
 
 
-@op(broadcast=True, numbers=(), direct=True)
+@op(broadcast=True, numbers=(), direct=True, generated="one")
 @derivative(
     input=lambda grad, input, other: share_larger(grad, other, input),
     other=lambda grad, input, other: share_larger(grad, input, other),
@@ -272,7 +292,7 @@ def _chosen(grad: Tensor, mask: Tensor, shape: Any) -> Tensor:
     return found if found._array.shape == shape else found.sum_to_size(shape)
 
 
-@op(tensors=("condition",), form="where", node="WhereBackward0", blocks="elements")
+@op(tensors=("condition",), form="where", node="WhereBackward0", blocks="elements", generated="some")
 @derivative(
     input=lambda grad, condition, input_shape: _chosen(grad, condition, input_shape),
     other=lambda grad, condition, other_shape: _chosen(grad, ~condition, other_shape),
@@ -296,7 +316,7 @@ def _operand(name: str, position: int, like: Any, x: Any, dtype: dtypes.dtype) -
     return wrap(backends.xp_of(like).asarray(x, dtypes.to_numpy(dtype)))
 
 
-@overload(method=False, several=((1, 1), (3, 3), (3, 3), (3, 3), (3, 4)))
+@overload(method=False, several=((1, 1), (3, 3), (3, 3), (3, 3), (3, 4)), elementwise=True)
 @samples(lambda t: [(t.boolean(3), t(3), t(3)), (t.boolean(3), t(3), 0.0), (t.boolean(3), 1.5, t(2, 1))])
 def where(
     condition: Tensor, input: Tensor | complex | None = None, other: Tensor | complex | None = None, *, out=None
@@ -318,8 +338,10 @@ def where(
             )
         warnings.warn(
             "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
-            "version of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2,
-        )  # fmt: skip
+            "version of PyTorch. Use a boolean condition instead.",
+            UserWarning,
+            stacklevel=2,
+        )
         condition = condition != 0
     if not (isinstance(input, Tensor) and isinstance(other, Tensor) and input._array.dtype is other._array.dtype):
         target = result_dtype([input, other])
@@ -347,10 +369,17 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 # --- replacing nan and infinity
 
 
-@op(inplace=True, blocks="elements")
+@op(inplace=True, blocks="elements", keeps_zero=True)
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
-@samples(lambda t: [(t(3, 4),), (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0),
-                    (t(), 1.0, 2.0, 3.0), (t(0),), (t.integers(0, 3, 2),)])  # fmt: skip
+@samples(
+    lambda t: [
+        (t(3, 4),),
+        (t.of([1.0, float("nan"), float("inf"), float("-inf")]), 0.5, 3.0, -3.0),
+        (t(), 1.0, 2.0, 3.0),
+        (t(0),),
+        (t.integers(0, 3, 2),),
+    ]
+)
 def nan_to_num(xp, input, nan: float | None = None, posinf: float | None = None, neginf: float | None = None):
     """nan replaced by `nan` (0), the infinities by `posinf` and `neginf` (the limits of the dtype).
 
@@ -369,11 +398,32 @@ def nan_to_num(xp, input, nan: float | None = None, posinf: float | None = None,
     return xp.where(input == float("-inf"), of(limits.min if neginf is None else neginf), result)
 
 
+@op(
+    public=False,
+    method=False,
+    broadcast=True,
+    promote="float",
+    numbers=(),
+    node="LdexpBackward0",
+    keeps=("result",),
+)
+@derivative(
+    input=lambda grad, other: grad * _conj(2.0 ** other.to(grad.dtype)),
+    other=lambda grad, result: grad * _conj(result * math.log(2)),
+)
+@samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3, 1), t(3)), (t.complex(2), t.complex(2))])
+def scaled_by_power(xp, input, other):
+    """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
+    return input * xp.exp2(other) if other.dtype.kind == "f" else input * 2.0**other
+
+
 @composite()
 @samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3), t(3))])
 def ldexp(input: Tensor, other: Tensor, *, out=None):
     """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
-    return name_node(_ldexp(input, other).mul(_power_of_two(input, other), out=out), "LdexpBackward0")
+    if out is not None:
+        return _ldexp(input, other).mul(_power_of_two(input, other), out=out)
+    return scaled_by_power(_ldexp(input, other), other)
 
 
 @composite()
@@ -411,6 +461,7 @@ def _check_same_dtype(input: Any, end: Any, name: str) -> None:
     not_tensors=("weight",),
     half=True,
     node="LerpBackward0",
+    generated="one",
 )
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
@@ -427,7 +478,7 @@ def lerp_number(xp, input, end, weight: complex | Tensor):
     return xp.subtract(end, gap * (1 - weight))
 
 
-@op(broadcast=True, inplace=True, form="lerp", half=True, node="LerpBackward1")
+@op(broadcast=True, inplace=True, form="lerp", half=True, node="LerpBackward1", generated="one")
 @derivative(
     input=lambda grad, weight: grad * _conj(1 - weight),
     end=lambda grad, weight: grad * _conj(weight),
@@ -450,14 +501,14 @@ def _lerp_form(input: Any, end: Any, weight: Any) -> Any:
     return lerp_number
 
 
-@overload(several=((3, 4), (3, 4)))
+@overload(several=((3, 4), (3, 4)), elementwise=True)
 @samples(lambda t: [(t(3), t(3), 0.3), (t(3), t(3), t(3))])
 def lerp(input: Tensor, end: Tensor, weight: Tensor | complex, *, out=None):
     """input + weight * (end - input).  input (*a), end (*b), weight (*c) or number -> (broadcast)."""
     return _lerp_form(input, end, weight)(input, end, weight, out=out)
 
 
-@overload(public=False, several=((3, 4), (3, 4)))
+@overload(public=False, several=((3, 4), (3, 4)), elementwise=True)
 def lerp_(input: Tensor, end: Tensor, weight: Tensor | complex):
     """In place: see `lerp`."""
     return _lerp_form(input, end, weight).op.inplace_function(input, end, weight)

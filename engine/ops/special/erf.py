@@ -9,9 +9,9 @@ import math
 from typing import Any
 
 from engine.autograd.versions import guard, own
+from engine.core.grad_mode import mode
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.dispatch.out import store
-from engine.grad_mode import mode
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.tensor import Tensor
 
@@ -43,32 +43,67 @@ def in_double(function: Any) -> Any:
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| < 1
 _ERF_P = (
-    1.128379167095512574, 0.1583577851705454694, 0.04930824810455481916, 0.002735639295989434245,
-    0.0002934213771628182369, 5.520347503735278082e-6, 1.121340747259348616e-7,
-)  # fmt: skip
+    1.128379167095512574,
+    0.1583577851705454694,
+    0.04930824810455481916,
+    0.002735639295989434245,
+    0.0002934213771628182369,
+    5.520347503735278082e-6,
+    1.121340747259348616e-7,
+)
 _ERF_Q = (
-    1.0, 0.4736742664065342015, 0.1015897192526728024, 0.01272973412219375085, 0.0009926398014116629331,
-    0.00004624098055338124151, 1.021724026945303355e-6,
-)  # fmt: skip
+    1.0,
+    0.4736742664065342015,
+    0.1015897192526728024,
+    0.01272973412219375085,
+    0.0009926398014116629331,
+    0.00004624098055338124151,
+    1.021724026945303355e-6,
+)
 # erfc(x) = exp(-x^2) / x * C(1/x) / D(1/x) for x >= 1
 _ERFC_C = (
-    0.5641895835477562832, 8.086125715178464659, 61.60060348781479765, 307.9412247092178709, 1091.973911472663083,
-    2816.671738343343651, 5259.731683179535202, 6855.086221711573652, 5686.266708198980312, 2315.666587016480079,
+    0.5641895835477562832,
+    8.086125715178464659,
+    61.60060348781479765,
+    307.9412247092178709,
+    1091.973911472663083,
+    2816.671738343343651,
+    5259.731683179535202,
+    6855.086221711573652,
+    5686.266708198980312,
+    2315.666587016480079,
     0.0000466751864140887802,
-)  # fmt: skip
+)
 _ERFC_D = (
-    1.0, 14.3322846627741826, 109.6842268700831802, 552.9777519195243543, 1989.565477933390787, 5258.160330901564625,
-    10237.02627385991553, 14391.54323195333311, 13904.08997205148195, 8299.214329523705043, 2315.667117610772767,
-)  # fmt: skip
+    1.0,
+    14.3322846627741826,
+    109.6842268700831802,
+    552.9777519195243543,
+    1989.565477933390787,
+    5258.160330901564625,
+    10237.02627385991553,
+    14391.54323195333311,
+    13904.08997205148195,
+    8299.214329523705043,
+    2315.667117610772767,
+)
 # erf(x) = x A(x^2) / B(x^2) for |x| < 3.92, to 2e-8, for float32
 _ERF_A = (
-    1.128379148424157797, 0.1901255580854212313, 0.05270799038795242918, 0.003752870492958852481,
-    0.0002844734126099224524, 2.050436839621531287e-6,
-)  # fmt: skip
+    1.128379148424157797,
+    0.1901255580854212313,
+    0.05270799038795242918,
+    0.003752870492958852481,
+    0.0002844734126099224524,
+    2.050436839621531287e-6,
+)
 _ERF_B = (
-    1.0, 0.5018271824566609054, 0.1139898228672538885, 0.01494342595296657245, 0.001159238993261281882,
+    1.0,
+    0.5018271824566609054,
+    0.1139898228672538885,
+    0.01494342595296657245,
+    0.001159238993261281882,
     0.00003807439775031555281,
-)  # fmt: skip
+)
 
 
 def _erf_small(x: Any) -> Any:
@@ -120,7 +155,7 @@ def real_only(name: str, input: Any) -> None:
         raise not_implemented(name, input)
 
 
-@op(promote="float", inplace=True, names=("special_erf",), blocks="elements")
+@op(promote="float", inplace=True, names=("special_erf",), blocks="elements", generated="many", keeps_zero=True)
 @derivative(input=lambda grad, input: grad * (TWO_OVER_ROOT_PI * (-(input * input)).exp()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.uniform(-4, 4, 9),), (t.integers(-2, 3, 3),)])
 def erf(xp, input):
@@ -196,7 +231,14 @@ def _erfinv_slope(grad, input, result):
     return grad * ((result * result).exp() * (1 / TWO_OVER_ROOT_PI))
 
 
-@op(promote="float", inplace=True, names=("special_erfinv",), blocks="elements")
+@op(
+    promote="float",
+    inplace=True,
+    names=("special_erfinv",),
+    blocks="elements",
+    autocast={"cuda": "float32"},
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, input, kept_result: _erfinv_slope(grad, input, kept_result))
 @samples(lambda t: [(t.uniform(-0.9, 0.9, 3, 4),), (t.uniform(-0.9, 0.9),), (t(0, 2),)])
 def erfinv(xp, input):
@@ -222,7 +264,7 @@ def _erfcx_of(xp: Any, x: Any) -> Any:
 # --- the normal distribution
 
 
-@composite(method=False)
+@composite(method=False, out_as="graph")
 @samples(lambda t: [(t(3, 4),), (t(),)])
 def special_ndtr(input: Tensor, *, out: Tensor | None = None):
     """The standard normal distribution function.  input (*) -> (*)."""

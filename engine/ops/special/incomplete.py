@@ -39,8 +39,14 @@ def _upper_fraction(xp: Any, a: Any, x: Any, steps: int) -> Any:
 
 
 _LARGE_A = 200.0  # from which Temme's expansion is good to some 1e-15
-_STIRLING_G = (1, Fraction(1, 12), Fraction(1, 288), Fraction(-139, 51840), Fraction(-571, 2488320),
-               Fraction(163879, 209018880))  # fmt: skip
+_STIRLING_G = (
+    1,
+    Fraction(1, 12),
+    Fraction(1, 288),
+    Fraction(-139, 51840),
+    Fraction(-571, 2488320),
+    Fraction(163879, 209018880),
+)
 
 
 @functools.cache

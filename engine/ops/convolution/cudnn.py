@@ -1,0 +1,172 @@
+"""Convolution by cuDNN: forward, and the gradients of input and weight; transposed ones are gradients of the input.
+
+float16, bfloat16, float32 (TF32 where `torch.backends.cudnn.allow_tf32`) and float64, one to three dims, groups,
+dilation, channels-last memory as it is laid out.  What cuDNN has no engine for goes to im2col and products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engine.backends import cudnn as settings
+from engine.backends.cuda import cudnn_graph as graphs
+from engine.backends.cuda import routes
+from engine.backends.cuda.cudnn_arrays import FORMATS, dense, graphs_there, guarded, on, served, used
+from engine.core.arrays import Array, ArrayModule
+from engine.core.geometry import ConvGeometry
+from engine.core.layouts import channels_last, empty_in_format, is_channels_last
+from engine.dispatch import kernel
+from engine.ops import convolution as conv
+from engine.ops.convolution import numpy as by_numpy
+from engine.ops.convolution.checks import check, transposed_shape
+
+
+def _check(xp: ArrayModule) -> Iterator[tuple[Array, Array]]:
+    """Each of the three, with groups, strides and paddings that differ by dim, in both memory formats."""
+    x, w = routes.numbers(2, 8, 9, 7) * np.float32(2), routes.numbers(16, 4, 3, 2, seed=1) * np.float32(2)
+    geometry = ConvGeometry((2, 1), (1, 0), (1, 2), 2)
+    wanted = by_numpy.forward(np, x, w, None, geometry)
+    g = routes.numbers(*wanted.shape, seed=2) * np.float32(2)
+    for type, last in (("float32", False), ("float16", True)):
+        a, b, c = (xp.asarray(t).astype(type) for t in (x, w, g))
+        if last:
+            a, b, c = (dense(t, channels_last) for t in (a, b, c))
+        for kind, shape, expected in (
+            ("forward", wanted.shape, wanted),
+            ("input", x.shape, by_numpy.backward_input(np, g, w, x.shape, geometry)),
+            ("weight", w.shape, by_numpy.backward_weight(np, g, x, w.shape, geometry)),
+        ):
+            operands = {"forward": (a, b), "input": (c, b), "weight": (a, c)}[kind]
+            found = _by_cudnn(xp, kind, *operands, shape, geometry)
+            if found is None and type == "float32":
+                raise RuntimeError(f"cuDNN has no engine for the check's convolution ({kind})")
+            if found is not None:  # float16 has 11 bits: brought to the scale of the tolerance
+                scale = 1 if type == "float32" else 1 / 8
+                yield found.astype("float32") * scale, expected.astype(np.float32) * np.float32(scale)
+
+
+ROUTE = routes.route(
+    "cudnn convolution", check=_check, fallback="im2col and products", tolerance=2e-3, ready=graphs_there
+)
+
+
+def _by_cudnn(
+    xp: ArrayModule,
+    kind: str,
+    first: Array,
+    second: Array,
+    shape: Sequence[int],
+    geometry: ConvGeometry,
+    bias: Array | None = None,
+) -> Array | None:
+    """The result of `shape`; None where cuDNN has no engine.  first, second: as `graphs.Convolution` says by kind."""
+    stride, padding, dilation, _ = geometry  # the channels of the weight say the groups
+    cudnn = used()
+    if cudnn is None or cudnn.frontend is None:
+        return None
+    wanted = FORMATS.get(first.ndim) if is_channels_last(first) or is_channels_last(second) else None
+    first, second = dense(first, wanted), dense(second, wanted)
+    made = xp.empty(shape, first.dtype) if wanted is None else empty_in_format(xp, shape, first.dtype, wanted)
+    x, w, y = {"forward": (first, second, made), "input": (made, second, first), "weight": (first, made, second)}[kind]
+    layouts = [graphs.layout(a, wanted is not None) for a in (x, w, y)]
+    if len(stride) == 1:
+        layouts = [graphs.spatial(one) for one in layouts]
+    of_x, of_w, of_y = layouts
+    problem = graphs.Convolution(
+        kind,
+        first.dtype.name,
+        of_x,
+        of_w,
+        of_y,
+        graphs.each(stride, 1),
+        graphs.each(padding, 0),
+        graphs.each(dilation, 1),
+        bias is not None,
+        bool(settings.allow_tf32),
+        bool(settings.deterministic),
+    )
+    arrays = {graphs.X: x, graphs.W: w, graphs.Y: y}
+    if bias is not None:
+        arrays[graphs.BIAS] = dense(bias)
+    return made if graphs.run(cudnn, problem, arrays) else None
+
+
+@kernel(conv.convolution, "cudnn")
+def _convolution(
+    xp: ArrayModule,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    transposed: bool = False,
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+) -> Array:
+    geometry = ConvGeometry.of(stride, padding, dilation, groups)
+    arrays = (input, weight) if bias is None else (input, weight, bias)
+    if not served(*arrays) or weight.ndim < 3 or not on(ROUTE):
+        return NotImplemented
+    check(input, weight, bias, geometry, transposed, output_padding)
+    if transposed:
+        whole = transposed_shape(input, weight, geometry, output_padding)
+        if not _reaches(whole, weight, input, geometry):
+            return NotImplemented
+        found = guarded(ROUTE, _by_cudnn, xp, "input", input, weight, whole, geometry)
+    else:
+        out = geometry.output_size(input.shape[2:], weight.shape[2:])
+        given = xp, "forward", input, weight, (input.shape[0], weight.shape[0], *out), geometry
+        if bias is not None and input.itemsize == 2:  # engines for 16-bit types add it themselves
+            found = guarded(ROUTE, _by_cudnn, *given, bias=bias)
+            if found is not NotImplemented or not ROUTE.on():
+                return found
+        found = guarded(ROUTE, _by_cudnn, *given)
+    if found is not NotImplemented and bias is not None:
+        found += bias.reshape(-1, *(1,) * len(stride))
+    return found
+
+
+def _reaches(whole: Sequence[int], weight: Array, input: Array, geometry: ConvGeometry) -> bool:
+    """Return whether a convolution of something of the shape `whole` gives the size of `input`, as cuDNN wants it."""
+    return geometry.output_size(whole[2:], weight.shape[2:]) == tuple(input.shape[2:])
+
+
+@kernel(conv.convolution_backward_input, "cudnn")
+def _backward_input(
+    xp: ArrayModule,
+    grad_output: Array,
+    weight: Array,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Array:
+    if not served(grad_output, weight) or 0 in size or not on(ROUTE):
+        return NotImplemented
+    geometry = ConvGeometry.of(stride, padding, dilation, groups)
+    if not _reaches(tuple(size), weight, grad_output, geometry):
+        return NotImplemented
+    return guarded(ROUTE, _by_cudnn, xp, "input", grad_output, weight, tuple(size), geometry)
+
+
+@kernel(conv.convolution_backward_weight, "cudnn")
+def _backward_weight(
+    xp: ArrayModule,
+    grad_output: Array,
+    input: Array,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Array:
+    if not served(grad_output, input) or 0 in size or not on(ROUTE):
+        return NotImplemented
+    geometry = ConvGeometry.of(stride, padding, dilation, groups)
+    if geometry.output_size(input.shape[2:], tuple(size)[2:]) != tuple(grad_output.shape[2:]):
+        return NotImplemented
+    return guarded(ROUTE, _by_cudnn, xp, "weight", input, grad_output, tuple(size), geometry)

@@ -1,0 +1,229 @@
+"""oneDNN's kernels of convolution, and Winograd's in front of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu.relayout import empty_image, image, in_torch_order
+from engine.backends.onednn import convolution as conv
+from engine.backends.onednn.primitives import primitive, ready, usable
+from engine.core.arrays import Array, ArrayModule
+from engine.core.geometry import ConvGeometry
+from engine.core.layouts import asks_channels_last, lies_channels_last
+from engine.core.lru import LRU
+from engine.dispatch import OPS, kernel
+from engine.dispatch.choosing import worth_loading
+from engine.ops import convolution
+from engine.ops.convolution.checks import check, transposed_shape
+from engine.ops.products.onednn import fast_products
+
+_refused: LRU[Hashable, bool] = LRU(1024)  # gradients that oneDNN has no fast code for
+
+
+def _own(op: Any, *args: Any) -> Array:
+    """Run the op's own kernel on arrays in torch's order, with oneDNN's products: BLAS's threads stay asleep."""
+    given = [in_torch_order(a) if isinstance(a, np.ndarray) and a.ndim > 2 else a for a in args]
+    return OPS[op.__name__].kernel(fast_products, *given)
+
+
+def _read_as_it_lies(x: Array, outputs: int, kernel: Sequence[int], padding: Sequence[int], groups: int) -> bool:
+    """Return whether a product of the picture x in torch's order is quicker than to turn x: of its elements alone, to
+    few.
+    """
+    pointwise = groups == 1 and all(k == 1 for k in kernel) and not any(padding)
+    return pointwise and 2 * outputs <= x.shape[1] and not lies_channels_last(x)
+
+
+class _Product:
+    """A convolution of single elements, by products."""
+
+    used = True
+
+    def __init__(self, *geometry: Any) -> None:
+        self._geometry = geometry
+
+    def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
+        return _own(convolution.convolution, x, w, bias, *self._geometry)
+
+
+def _gradient(op: Any, run: Callable[[], Array], a: Array, b: Array, *rest: Any) -> Array:
+    """The gradient `op(a, b, *rest)` by `run`, which makes nothing of it where oneDNN has no fast code."""
+    key = op.__name__, a.shape, b.shape, rest
+    if not _refused.get(key):
+        if (made := run()) is not NotImplemented or not ready():
+            return made
+        _refused[key] = True
+    return _own(op, a, b, *rest)
+
+
+@kernel(convolution.convolution, "onednn")
+def _convolution(
+    xp: ArrayModule,
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    transposed: bool = False,
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+) -> Array:
+    if not usable(input, weight, bias) or input.ndim != weight.ndim:
+        return NotImplemented
+    given = tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups
+    key = (
+        "convolution",
+        input.__class__,
+        input.shape,
+        input.strides,
+        weight.__class__,
+        weight.shape,
+        weight.strides,
+        bias is None or bias.shape,
+        given,
+    )
+
+    def make() -> _Layer | _Product | _Transposed:
+        geometry = ConvGeometry(*given[:3], groups)
+        check(input, weight, bias, geometry, transposed, output_padding)
+        if transposed:
+            return _Transposed(geometry, output_padding)
+        if _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups):
+            return _Product(*given)
+        out = geometry.output_size(input.shape[2:], weight.shape[2:])
+        converted = not asks_channels_last(input) and not asks_channels_last(weight)
+        plain = conv.forward(key, input, weight, bias, out, converted, geometry)
+        return _Layer(plain, input.shape, weight.shape, geometry, converted)
+
+    found = primitive(key, make)
+    if found is not None:
+        return found(input, weight, bias)
+    return _own(convolution.convolution, input, weight, bias, *given) if ready() else NotImplemented
+
+
+class _Layer:
+    """A convolution by oneDNN, then by what may be in front of it once that is worth loading."""
+
+    __slots__ = ("_given", "_plain", "_run", "used")
+
+    def __init__(
+        self, plain: conv.Forward | conv.Slices, x: Array, w: Array, geometry: ConvGeometry, converted: bool
+    ) -> None:
+        self.used, self._plain = True, plain
+        self._run: Callable[..., Array] | None = None
+        self._given = x, w, geometry, converted
+
+    def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
+        run = self._run
+        if run is None:
+            if not worth_loading(x.size):
+                return self._plain(x, w, bias)
+            run = self._run = self._chosen()
+        return run(x, w, bias)
+
+    def _chosen(self) -> Callable[..., Array]:
+        x, w, geometry, converted = self._given
+        if (code := _winograd()) and code.serves(x, w, geometry):
+            return code.Forward(self._plain, x, w, geometry.padding, converted)
+        return self._plain
+
+
+def _in_front(size: int) -> Any:
+    """`_winograd`, once that is worth loading."""
+    return _winograd() if worth_loading(size) else None
+
+
+@functools.cache
+def _winograd() -> Any:
+    """The module of generated convolutions in front of oneDNN's; None without the extra `jit`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        return None
+    from engine.ops.convolution import generated_winograd
+
+    return generated_winograd
+
+
+class _Transposed:
+    """A checked transposed convolution: the gradient of a convolution with respect to its input."""
+
+    used = True
+
+    def __init__(self, geometry: ConvGeometry, output_padding: Sequence[int]) -> None:
+        self.geometry, self.output_padding = geometry, output_padding
+
+    def __call__(self, input: Array, weight: Array, bias: Array | None) -> Array:
+        shape = transposed_shape(input, weight, self.geometry, self.output_padding)
+        made = _convolution_backward_input(np, input, weight, shape, *self.geometry)
+        if made is not NotImplemented and bias is not None:
+            made += bias.reshape(-1, *(1,) * len(self.geometry.stride))
+        return made
+
+
+@kernel(convolution.convolution_backward_input, "onednn")
+def _convolution_backward_input(
+    xp: ArrayModule,
+    grad_output: Array,
+    weight: Array,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Array:
+    if not usable(grad_output, weight) or not math.prod(size):
+        return NotImplemented
+    size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
+    g = grad_output  # relaid once, where that is needed
+
+    def run() -> Array:
+        made = empty_image(size, grad_output, weight)
+        return made if conv.backward_input(image(g), weight, made, geometry) else NotImplemented
+
+    def plain() -> Array:
+        return _gradient(convolution.convolution_backward_input, run, grad_output, weight, size, *geometry)
+
+    if (code := _in_front(g.size)) and code.serves(size, weight.shape, geometry):
+        g, trial = image(g), code.tried(code.Input, g.shape, weight.shape, geometry.padding)
+        return trial.chosen(
+            lambda: trial.run(g, weight, empty_image(size, grad_output, weight)), plain, (g, weight), weight
+        )
+    return plain()
+
+
+@kernel(convolution.convolution_backward_weight, "onednn")
+def _convolution_backward_weight(
+    xp: ArrayModule,
+    grad_output: Array,
+    input: Array,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Array:
+    if not usable(grad_output, input) or not math.prod(size):
+        return NotImplemented
+    size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
+    g, x = grad_output, input  # relaid once, where that is needed
+
+    def run() -> Array:
+        made = np.empty(size, "float32")
+        return made if conv.backward_weight(image(g), image(x), made, geometry) else NotImplemented
+
+    def plain() -> Array:
+        return _gradient(convolution.convolution_backward_weight, run, grad_output, input, size, *geometry)
+
+    if _read_as_it_lies(x, size[0], size[2:], padding, groups):
+        return _own(convolution.convolution_backward_weight, g, x, size, *geometry)
+    if (code := _in_front(g.size)) and code.serves(x.shape, size, geometry):
+        g, x, trial = image(g), image(x), code.tried(code.Weight, x.shape, g.shape, geometry.padding)
+        return trial.chosen(lambda: trial.run(x, g, np.empty(size, "float32")), plain, (x, g))
+    return plain()
