@@ -1,16 +1,15 @@
 """torch.jit's names.
 
-`load` reads TorchScript archives; `script` compiles Python to the same form (`emitter`), `trace` records what a call
-did (`tracing`), `save` writes any of them.  `fork` runs at once.
-An archive is read by `archive`, its text checked by `grammar`, resolved by `program` and written anew by `compiler`;
-`operators` is the list of what it may call, `objects` has the modules that users get.
+`load` reads TorchScript archives, `save` writes them (`archive`); `script` compiles Python to the same form and `trace`
+records what a call did (`scripting`).  README.md has the walk of each.  `fork` runs at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 __all__ = [
@@ -22,46 +21,68 @@ __all__ = [
     "trace_module", "unused", "wait",
 ]  # fmt: skip
 
+from engine.jit.archive.futures import Future, fork, wait
+from engine.jit.archive.registered import registered
+from engine.jit.scripting.markers import (
+    Attribute,
+    TracerWarning,
+    TracingCheckError,
+    annotate,
+    export,
+    ignore,
+    interface,
+    is_scripting,
+    is_tracing,
+    unused,
+)
+from engine.jit.scripting.markers import (
+    _is_tracing as _is_tracing,
+)
+from engine.jit.scripting.markers import (
+    _overload as _overload,
+)
+from engine.jit.scripting.markers import (
+    _overload_method as _overload_method,
+)
+from engine.jit.scripting.markers import (
+    _overloads as _overloads,
+)
+from engine.jit.scripting.markers import (
+    _tracing as _tracing,
+)
+from engine.jit.scripting.markers import (
+    _unwrap_optional as _unwrap_optional,
+)
+
 T = TypeVar("T")
+_fork, _wait = fork, wait
 _isinstance = isinstance
 
 # Classes of loaded programs: imported at first use.
 _OBJECTS = ("Error", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "ScriptObject")
 
 if TYPE_CHECKING:
-    from engine.jit.objects import (
+    from engine.jit.archive.objects import (
         Error,
         RecursiveScriptModule,
         ScriptFunction,
         ScriptMethod,
         ScriptModule,
         ScriptObject,
-    )  # fmt: skip
+    )
 else:
 
     def __getattr__(name: str) -> Any:
         if name in ("Block", "Graph", "Node", "Value"):
-            from engine.jit import graphs
+            from engine.jit.archive import graphs
 
             return getattr(graphs, name)
         if name in _OBJECTS:
-            from engine.jit import objects
+            from engine.jit.archive import objects
 
             found = globals()[name] = getattr(objects, name)
             return found
         raise AttributeError(f"module 'torch.jit' has no attribute {name!r}")
-
-
-class TracerWarning(Warning):
-    """A trace fixes something that Python computed from the values of tensors."""
-
-    @staticmethod
-    def ignore_lib_warnings() -> None:
-        """Nothing."""
-
-
-class TracingCheckError(Exception):
-    """A trace that does not give what the function gives."""
 
 
 def _refuse(what: str, instead: str) -> Any:
@@ -69,18 +90,30 @@ def _refuse(what: str, instead: str) -> Any:
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
-    """A function, class or module compiled to a program: a `ScriptFunction`, the class, a `RecursiveScriptModule`.
+    """Compile a function, class or module to a program.
 
-    The language is TorchScript's part of Python; `engine/jit/emitter.py` tells how a function becomes one of an
-    archive.  A module shares parameters and buffers with what it was made from.  Raises
-    torch.jit.frontend.NotSupportedError for what the language lacks, RuntimeError for types that do not fit and
-    operators that are not on the list, OSError where there is no source.  Source: torch.jit.script of release 2.13.
+    The language is TorchScript's part of Python; `engine/jit/README.md` tells how a function becomes one of an
+    archive.  A module shares parameters and buffers with what it was made from.
+    Source: torch.jit.script of release 2.13.
+
+    Args:
+        obj: A function, a class or an nn.Module, with its source at hand.
+        optimize: Accepted.
+        example_inputs: Accepted.
+
+    Returns:
+        A `ScriptFunction`, the class, or a `RecursiveScriptModule`.
+
+    Raises:
+        torch.jit.frontend.NotSupportedError: something that the language lacks.
+        RuntimeError: types that do not fit, and operators that are not on the list.
+        OSError: there is no source.
     """
     if not _is_enabled():
         return obj
-    from engine.jit import scripting
+    from engine.jit.scripting import programs
 
-    return scripting.script(obj)
+    return programs.script(obj)
 
 
 def _is_enabled() -> bool:
@@ -112,76 +145,13 @@ def script_if_tracing(fn: Any) -> Any:
     return wrapper
 
 
-def _marked(fn: T, modifier: str) -> T:
-    inner: Any = fn.fget if _isinstance(fn, property) else fn
-    inner._torchscript_modifier = modifier
-    return fn
-
-
-def export(fn: T) -> T:
-    """Mark a method: `script` compiles it although `forward` does not call it."""
-    return _marked(fn, "export")
-
-
-def unused(fn: T) -> T:
-    """Mark a function: in a compiled program, calling it raises."""
-    return _marked(fn, "unused")
-
-
-def interface(obj: Any) -> Any:
-    """Mark a class: its methods are what a module or an object must have to stand where it is the declared type."""
-    obj._is_interface = True
-    return obj
-
-
-def ignore(drop: Any = False, **kwargs: Any) -> Any:
-    """Mark a function: a compiled program calls it as Python (and cannot be saved); `drop=True` is `unused`."""
-    if callable(drop):
-        return _marked(drop, "ignore")
-    return lambda fn: _marked(fn, "unused" if drop else "ignore")
-
-
-_overloads: dict[tuple[str, str], list[Any]] = {}  # module and qualified name -> the declarations
-
-
-def _overload(fn: T) -> T:
-    """One of the forms of a function, before the function itself: its annotations are kept, its body is empty."""
-    function: Any = fn
-    _overloads.setdefault((function.__module__, function.__qualname__), []).append(function)
-    return fn
-
-
-_overload_method = _overload
-
-
 _script_if_tracing = script_if_tracing
-
-
-def is_scripting() -> bool:
-    """False: this is Python; in a compiled program the same call is True."""
-    return False
-
-
-_tracing: list[Any] = []  # the traces that run
-
-
-def is_tracing() -> bool:
-    """Whether `trace` is recording."""
-    return bool(_tracing)
-
-
-_is_tracing = is_tracing
-
-
-def annotate(the_type: Any, the_value: T) -> T:
-    """The value; in a compiled program it has the type."""
-    return the_value
 
 
 def isinstance(obj: Any, target_type: Any) -> bool:
     """Whether a value is of a type, the parts of a generic type included (`List[int]`)."""
-    from engine.jit.frontend import annotation
-    from engine.jit.kinds import fits
+    from engine.jit.archive.kinds import fits
+    from engine.jit.scripting.frontend import annotation
 
     kinds = target_type if _isinstance(target_type, tuple | list) else (target_type,)
     for kind in kinds:
@@ -194,26 +164,26 @@ def isinstance(obj: Any, target_type: Any) -> bool:
     return False
 
 
-class Attribute:
-    """A value with its type, as ScriptModules declare them."""
-
-    def __init__(self, value: Any, type: Any) -> None:
-        self.value, self.type = value, type
-
-
 class CompilationUnit:
     """Functions of a source text: `CompilationUnit(text).name(...)`; the text is checked as an archive's code is."""
 
     def __init__(self, lang: Any = None, _frames_up: int = 0) -> None:
         self._functions: dict[str, Any] = {}
         if lang is not None:
-            self.define(lang, _frames_up)
+            self.define(lang, _frames_up=_frames_up + 1)
 
     def define(self, lang: str, rcb: Any = None, _frames_up: int = 0) -> None:
-        """Add the functions of a text in TorchScript."""
-        from engine.jit import scripting
+        """Add the functions of a text in TorchScript.  RuntimeError for a function that is there already.
 
-        self._functions.update(scripting.script_text(lang))
+        rcb: gives what a name stands for that the text does not define; without it the caller's variables do.
+        """
+        from engine.jit.scripting import programs
+
+        if rcb is None:
+            frame = sys._getframe(_frames_up + 1)
+            rcb = lambda name: frame.f_locals.get(name, frame.f_globals.get(name))
+
+        self._functions.update(programs.script_text(lang, self._functions, rcb))
 
     def __getattr__(self, attr: str) -> Any:
         found = self.__dict__.get("_functions", {}).get(attr)
@@ -226,53 +196,34 @@ class CompilationUnit:
         return list(self._functions.values())
 
 
-class Future:
-    """A result that is there already."""
-
-    def __init__(self, value: Any = None) -> None:
-        self._value = value
-
-    def __class_getitem__(cls, item: Any) -> Any:
-        return cls
-
-    def done(self) -> bool:
-        """True."""
-        return True
-
-    def value(self) -> Any:
-        """The result."""
-        return self._value
-
-    wait = value
-
-    def then(self, callback: Callable[[Future], Any]) -> Future:
-        """A Future of `callback(self)`."""
-        return Future(callback(self))
-
-    def set_result(self, result: Any) -> None:
-        """Replace the result."""
-        self._value = result
-
-
-def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
-    """Call `func` at once; its result as a Future."""
-    return Future(func(*args, **kwargs))
-
-
-def wait(future: Future) -> Any:
-    """The result of a Future."""
-    return future.wait()
-
-
-_fork, _wait = fork, wait
+def _unique_state_dict(module: Any, keep_vars: bool = False) -> dict[str, Any]:
+    """Return the `state_dict` of a module with each tensor once, under the first of its names."""
+    seen: set[int] = set()
+    found = {}
+    for name, value in module.state_dict(keep_vars=True).items():
+        if id(value) not in seen:
+            seen.add(id(value))
+            found[name] = value if keep_vars else value.data
+    return found
 
 
 def freeze(mod: Any, preserved_attrs: Any = None, optimize_numerics: bool = True) -> Any:
-    """A copy of a compiled module in eval mode whose parameters and buffers are plain attributes, not to be trained.
+    """Return a copy of a compiled module whose parameters and buffers are plain attributes, not to be trained.
 
-    Raises RuntimeError for other modules, and for one in training mode.  Source: torch.jit.freeze of release 2.13.
+    Source: torch.jit.freeze of release 2.13.
+
+    Args:
+        mod: A `RecursiveScriptModule` in eval mode.
+        preserved_attrs: Names of attributes and methods that stay.
+        optimize_numerics: Accepted.
+
+    Returns:
+        The copy.
+
+    Raises:
+        RuntimeError: another module, or one in training mode.
     """
-    from engine.jit import objects
+    from engine.jit.archive import objects
 
     if not _isinstance(mod, objects.RecursiveScriptModule):
         raise RuntimeError(
@@ -332,20 +283,41 @@ def onednn_fusion_enabled() -> bool:
 
 
 def trace(
-    func: Any, example_inputs: Any = None, optimize: Any = None, check_trace: bool = True, check_inputs: Any = None,
-    check_tolerance: float = 1e-5, strict: bool = True, _force_outplace: bool = False, _module_class: Any = None,
-    _compilation_unit: Any = None, example_kwarg_inputs: Any = None, _store_inputs: bool = True,
-) -> Any:  # fmt: skip
-    """What a function or module does on example inputs, as a program: a `ScriptFunction` or `RecursiveScriptModule`.
+    func: Any,
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_kwarg_inputs: Any = None,
+    _store_inputs: bool = True,
+) -> Any:
+    """Record what a function or module does on example inputs, as a program.
 
-    example_inputs: a tensor, or a tuple of the arguments (tensors, lists, tuples, dicts of them).
     Values that Python reads (a branch, a loop's length, `item()`) are fixed as they were, with a TracerWarning; sizes
-    follow the inputs.  check_trace: the trace is compared with the function once more, a difference warns; on each of
-    `check_inputs` (tuples of arguments) instead, where given: TracingCheckError if one of them makes another program.
-    strict: a list or dict as the result is refused.  RuntimeError for what cannot be traced.
-    Source: torch.jit.trace of release 2.13.
+    follow the inputs.  Source: torch.jit.trace of release 2.13.
+
+    Args:
+        func: The function or module.
+        example_inputs: A tensor, or a tuple of the arguments (tensors, lists, tuples, dicts of them).
+        check_trace: Compare the trace with the function once more; a difference warns.
+        check_inputs: Tuples of arguments that are compared instead.
+        check_tolerance: The relative difference that is allowed.
+        strict: Refuse a list or dict as the result.
+        example_kwarg_inputs: Keyword arguments.
+
+    Returns:
+        A `ScriptFunction` or `RecursiveScriptModule`.
+
+    Raises:
+        TracingCheckError: one of check_inputs makes another program.
+        RuntimeError: something cannot be traced.
     """
-    from engine.jit import tracing
+    from engine.jit.scripting import tracing
     from engine.nn.modules.module import Module
 
     if not _is_enabled():
@@ -372,7 +344,7 @@ def trace(
 
 
 def _script_classes() -> tuple[type, ...]:
-    from engine.jit import objects
+    from engine.jit.archive import objects
 
     return (objects.RecursiveScriptModule, objects.ScriptFunction)
 
@@ -394,16 +366,36 @@ def _inputs_of(func: Any, inputs: Any, named: Any) -> tuple:
 
 
 def trace_module(
-    mod: Any, inputs: Any, optimize: Any = None, check_trace: bool = True, check_inputs: Any = None,
-    check_tolerance: float = 1e-5, strict: bool = True, _force_outplace: bool = False, _module_class: Any = None,
-    _compilation_unit: Any = None, example_inputs_is_kwarg: bool = False, _store_inputs: bool = True,
-) -> Any:  # fmt: skip
-    """A module whose methods are what they did on example inputs: `inputs` has a tuple for each method's name.
+    mod: Any,
+    inputs: Any,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Any = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_inputs_is_kwarg: bool = False,
+    _store_inputs: bool = True,
+) -> Any:
+    """Record what methods of a module do on example inputs, as a module.
 
-    Parameters and buffers are shared with the module.  As `trace`; check_inputs are dicts like `inputs`.
-    Source: torch.jit.trace_module of release 2.13.
+    Parameters and buffers are shared with the module.  Source: torch.jit.trace_module of release 2.13.
+
+    Args:
+        mod: The module.
+        inputs: A tuple of arguments by the name of each method.
+        check_inputs: Dicts like `inputs`; the other options are those of `trace`.
+
+    Returns:
+        A `RecursiveScriptModule`.
+
+    Raises:
+        TracingCheckError: one of check_inputs makes another program.
+        RuntimeError: something cannot be traced.
     """
-    from engine.jit import tracing
+    from engine.jit.scripting import tracing
     from engine.nn.modules.module import Module
 
     if not _isinstance(mod, Module):
@@ -422,9 +414,14 @@ def trace_module(
 
 
 def _get_trace_graph(
-    f: Any, args: Any = (), kwargs: Any = None, strict: bool = True, _force_outplace: bool = False,
-    return_inputs: bool = False, _return_inputs_states: bool = False,
-) -> Any:  # fmt: skip
+    f: Any,
+    args: Any = (),
+    kwargs: Any = None,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    return_inputs: bool = False,
+    _return_inputs_states: bool = False,
+) -> Any:
     """The graph of a call of a function or module, calls of modules written out, and its result."""
     args = args if _isinstance(args, tuple) else (args,)
     traced = trace(f, args, check_trace=False, strict=strict, example_kwarg_inputs=kwargs or None)
@@ -433,24 +430,33 @@ def _get_trace_graph(
 
 
 def load(f: Any, map_location: Any = None, _extra_files: Any = None, _restore_shapes: bool = False) -> Any:
-    """The module in an archive that torch.jit.save wrote, as a `RecursiveScriptModule`.
+    """Read the module in an archive that torch.jit.save wrote.
 
-    f: path or binary file object.  map_location: as in `load`.  _extra_files: a dict whose values are replaced by the
-    content of the archive's extra files of those names.
     The archive's code is checked against the part of Python that TorchScript is, and against a list of operators, and
-    written anew (`engine/jit/grammar.py`): it can compute, print and raise, and reach nothing else.  UnpicklingError
-    for a file that is damaged or refused.  Source: torch.jit.load of release 2.13.
+    written anew (`engine/jit/archive/grammar.py`): it can compute, print and raise, and reach nothing else.
+    Source: torch.jit.load of release 2.13.
+
+    Args:
+        f: A path or binary file object.
+        map_location: As in `engine.load`.
+        _extra_files: A dict whose values are replaced by the content of the archive's extra files of those names.
+
+    Returns:
+        A `RecursiveScriptModule`.
+
+    Raises:
+        UnpicklingError: the file is damaged or refused.
     """
     import os
 
-    from engine.jit import archive
+    from engine.jit.archive import loading
 
     if isinstance(f, (str, os.PathLike)):
         if not os.path.exists(f):
             raise ValueError(f"The provided filename {f} does not exist")
         if os.path.isdir(f):
             raise ValueError(f"The provided filename {f} is a directory")
-    return archive.read(f, map_location, _extra_files)
+    return loading.read(f, map_location, _extra_files)
 
 
 def jit_module_from_flatbuffer(f: Any) -> Any:
@@ -461,19 +467,28 @@ def jit_module_from_flatbuffer(f: Any) -> Any:
 def save(m: Any, f: Any, _extra_files: Any = None) -> None:
     """Write a compiled module or function as an archive that torch.jit.load opens.
 
-    f: path (replaced in one step at the end) or binary file object.  _extra_files: content by name, text or bytes.
-    Raises NotImplementedError for modules of Python (`script` or `trace` them first), RuntimeError for a program that
-    calls Python (`@ignore`).  Source: torch.jit.save of release 2.13.
+    Source: torch.jit.save of release 2.13.
+
+    Args:
+        m: A compiled module or function.
+        f: A path, which is replaced in one step at the end, or a binary file object.
+        _extra_files: Content by name, text or bytes.
+
+    Raises:
+        NotImplementedError: a module of Python (`script` or `trace` it first).
+        RuntimeError: a program that calls Python (`@ignore`).
     """
-    from engine.jit import objects, saving
+    from engine.jit.archive import objects, saving
 
     if _isinstance(m, objects.ScriptFunction):
-        from engine.jit import scripting
+        from engine.jit.scripting import programs
 
-        m = scripting.module_of(m)
+        m = programs.module_of(m)
     if not _isinstance(m, objects.RecursiveScriptModule):
-        _refuse("save of a module of Python", "make it a program by torch.jit.script or torch.jit.trace, or save its "
-                "state_dict()")  # fmt: skip
+        _refuse(
+            "save of a module of Python",
+            "make it a program by torch.jit.script or torch.jit.trace, or save its state_dict()",
+        )
     saving.write(m, f, _extra_files)
 
 
@@ -486,5 +501,19 @@ def _jit_internal_is_scripting() -> bool:
     return False
 
 
-_unwrap_optional = functools.partial(lambda x: x)
 _overload_typing = overload
+
+
+def _finish(module: ScriptModule) -> None:
+    from engine.jit.scripting import declared  # the compiler weighs: only who derives a class pays for it
+
+    declared.finish(module)
+
+
+def _define(module: ScriptModule, text: str) -> None:
+    from engine.jit.scripting import declared
+
+    declared.define(module, text)
+
+
+registered.save, registered.finish, registered.define = save, _finish, _define

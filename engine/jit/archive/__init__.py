@@ -1,0 +1,1 @@
+"""TorchScript archives: read, checked, run, shown as graphs and written."""

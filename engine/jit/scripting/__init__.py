@@ -1,0 +1,1 @@
+"""Python functions and modules compiled, or recorded, to the text of an archive."""
