@@ -13,74 +13,53 @@ _gc.disable()  # thousands of functions are made below: collections find nothing
 # Note [Floating point warnings] in binder.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
+import engine.ops.functions as _functions  # noqa: E402  # `from engine.ops` would ask for a family of the name
 from engine import dispatch as _dispatch  # noqa: E402
-from engine import dtypes as _dtypes  # noqa: E402
 from engine import ops  # noqa: E402, F401
-from engine import storage as _storage  # noqa: E402
-from engine._tensor_str import set_printoptions  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
+from engine.autograd import grad_dtype as _grad_dtype  # noqa: E402, F401  # the attribute
 from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the function, as in torch
 from engine.autograd import graph as _graph  # noqa: E402
 from engine.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
-from engine.device import device  # noqa: E402, F401
-from engine.grad_mode import (  # noqa: E402, F401
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
-from engine.layouts import (  # noqa: E402, F401
-    channels_last,
-    channels_last_3d,
-    contiguous_format,
-    jagged,
-    layout,
-    memory_format,
-    preserve_format,
-    sparse_coo,
-    sparse_csr,
-    strided,
-)
-from engine.random import (  # noqa: E402, F401
-    Generator,
-    default_generator,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
-from engine.storage import TypedStorage, UntypedStorage  # noqa: E402, F401
-from engine.tensor import Size, Tensor, is_tensor  # noqa: E402, F401
+from engine.core import dtypes as _dtypes  # noqa: E402
+from engine.core import storage as _storage  # noqa: E402
+from engine.core.storage import TypedStorage, UntypedStorage  # noqa: E402, F401
+from engine.core.version import __version__  # noqa: E402, F401
+from engine.tensor import Tensor  # noqa: E402
 from engine.torch_names import MODULES as _TORCH_NAMES  # noqa: E402
 from engine.torch_names import _names  # noqa: E402
+from engine.torch_names import hide_no_attribute as _hide_no_attribute  # noqa: E402
 from engine.torch_names import home as _home  # noqa: E402
-from engine.version import __version__  # noqa: E402, F401
+
+_hide_no_attribute("engine")
 
 _SUBPACKAGES = frozenset(
     [
-        "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes",
-        "compiler", "cuda", "distributed", "distributions", "export", "fft", "func", "fx", "jit", "library", "linalg",
-        "masked", "multiprocessing", "nested", "nn", "onnx", "optim", "package", "profiler", "quasirandom", "random", "return_types", "serialization", "signal",  # noqa: E501
-        "sparse", "special", "storage", "testing", "utils", "version",
-        *_TORCH_NAMES,
+        "__config__", "_custom_ops", "_library", "_ops", "_utils", "amp", "autograd", "backends", "classes", "cuda",
+        "distributed", "distributions", "export", "fft", "func", "fx", "jit", "library", "linalg", "masked",
+        "multiprocessing", "nested", "nn", "onnx", "optim", "package", "random", "serialization", "sparse", "special",
+        "storage", "utils", "version", *_TORCH_NAMES,
     ]
 )  # fmt: skip
 _LAZY = {
-    "save": "serialization", "load": "serialization", "sparse_coo_tensor": "sparse",
+    "save": "serialization",
+    "load": "serialization",
+    "sparse_coo_tensor": "sparse",
     "sparse_csr_tensor": "sparse.compressed",
     **dict.fromkeys(("dsmm", "hsmm", "hspmm", "saddmm", "smm", "spmm", "sspaddmm"), "sparse"),
     **dict.fromkeys(_names.OF_QUANTIZED.split(), "quantized"),
-    "autocast": "amp", "memory_stats": "torch_names.cpu", "GradScaler": "amp", "Future": "jit",
+    "autocast": "amp",
+    "explain": "dispatch.judge",
+    "memory_stats": "torch_names.cpu",
+    "GradScaler": "amp",
+    "Future": "jit",
     **dict.fromkeys(("ScriptFunction", "ScriptModule", "CompilationUnit", "ScriptObject"), "jit"),
     "PyTorchFileReader": "serialization.file_reader",
     **dict.fromkeys([*_names.TOP_LEVEL.split(), *_names.FOREACH], "torch_names._top_level"),
     "TensorType": "torch_names._C",
     **{f"{_name}Storage": "typed_storage" for _name in _names.STORAGES.split()},
-}  # fmt: skip
+}
 
 
 def __getattr__(name: str) -> object:
@@ -90,19 +69,16 @@ def __getattr__(name: str) -> object:
     if name in _SUBPACKAGES:
         return _importlib.import_module(_home(f"torch.{name}"))
     if name in _LAZY:
-        value = getattr(_importlib.import_module(f"engine.{_LAZY[name]}"), name)
+        value = getattr(_importlib.import_module(_home(f"torch.{_LAZY[name]}")), name)
         globals()[name] = value
         return value
     if name == "Storage":  # the class of the default dtype's storages, which may change
-        return _importlib.import_module("engine.typed_storage").kind_of(_dtypes.get_default_dtype())
+        return _importlib.import_module("engine.torch_names.typed_storage").kind_of(_dtypes.get_default_dtype())
     if name == "__all__":  # from torch import *
         return sorted(n for n in __dir__() if n[0] != "_" and n not in _SUBPACKAGES)
-    if name[:2] != "__":
-        _dispatch.import_lazy()
-        if name in _dispatch.PUBLIC:
-            value = _dispatch.PUBLIC[name]
-            globals()[name] = value
-            return value
+    if hasattr(_functions, name):
+        value = globals()[name] = getattr(_functions, name)
+        return value
     alias = sys.modules.get("engine.torch_alias")
     if alias is not None and alias.elsewhere(name):
         return _importlib.import_module(f"torch.{name}")
@@ -121,7 +97,7 @@ def _share(*args: object) -> None:
 
 
 def _storage_type(name: str) -> object:
-    from engine import typed_storage
+    from engine.torch_names import typed_storage
 
     return getattr(typed_storage, name, None)
 
@@ -145,7 +121,7 @@ def _sparse_sized(*args: object) -> object:
 
 
 def _compile(model: object, *args: object, **kwargs: object) -> object:
-    from engine import compiler
+    from engine.torch_names import compiler
 
     return compiler.compile(model, *args, **kwargs)  # type: ignore[arg-type]
 
@@ -178,7 +154,7 @@ def _of_quantized(name: str) -> object:
         raise RuntimeError(f"{name}(): the tensor is not quantized, its dtype is {self.dtype}")
 
     method.__name__ = name
-    method.__doc__ = f"`{name}` of engine.quantized."
+    method.__doc__ = f"`{name}` of engine.encoded.quantized."
     return method
 
 
@@ -199,18 +175,18 @@ def _from_rows(name: str) -> object:
 _storage.registered.share = _share
 _storage.registered.tensor = Tensor
 _storage.registered.type_named = _storage_type
-_dispatch.providers.update(sparse_rows=_sparse_rows, sparse_sized=_sparse_sized, compile=_compile)
+_dispatch.providers.sparse_rows = _sparse_rows
+_dispatch.providers.sparse_sized = _sparse_sized
+_dispatch.providers.compile = _compile
 _graph.registered.saved_hooks = _saved_hooks
-_dispatch.overriding.start.append(_class_made)
+_dispatch.overriding.handling.start = _class_made
 for _name in _names.OF_SPARSE.split():
     setattr(Tensor, _name, _from_sparse(_name))
 for _name in _names.OF_ROWS.split():
     setattr(Tensor, _name, _from_rows(_name))
 for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point"):
     setattr(Tensor, _name, _of_quantized(_name))
-globals().update(_dispatch.PUBLIC)
-globals().update({_name: getattr(_dtypes, _name) for _name in _dtypes.__all__})
-inf, nan, pi, e, newaxis = _dtypes._float("inf"), _dtypes._float("nan"), 3.141592653589793, 2.718281828459045, None
+globals().update({_n: _v for _n, _v in vars(_functions).items() if _n[0] != "_" or _n in _dispatch.PUBLIC})
 
 if not _gc.get_freeze_count():  # what was made lives as long as the process: straight to the oldest generation, since
     _gc.freeze()  # the first collection of the youngest would walk all of it, a tenth of the start again

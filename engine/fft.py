@@ -14,27 +14,48 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
-from engine._checks import wrap_dim
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
 from engine.dispatch import PUBLIC
 from engine.dispatch.arguments import checked
-from engine.dispatch.out import store
-from engine.ops.linalg.products import scalar_name
+from engine.dispatch.out import store, store_result
+from engine.ops.products import scalar_name
 from engine.ops.spectral import check_type, fft_c2c, fft_c2r, fft_r2c, padded
 from engine.ops.spectral_old import old_fft
 from engine.tensor import Tensor, wrap
 
 __all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
-    "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "hfft2",
+    "hfftn",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "ihfft2",
+    "ihfftn",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
 
 _Dims = Sequence[int] | int | None
 
 
 def _norm(mode: str | None, forward: bool) -> int:
-    """What divides the result: 0 nothing, 1 sqrt(n), 2 n."""
+    """Return the code of the divisor of the result: 0 nothing, 1 sqrt(n), 2 n."""
     if mode is None or mode == "backward":
         return 0 if forward else 2
     if mode == "forward":
@@ -71,7 +92,7 @@ def _one(name: str, kind: str, forward: bool, x: Tensor, n: int | None, dim: int
     if kind == "r2c" and x.dtype.is_complex:
         raise RuntimeError(f"{name} expects a real input tensor, but got {scalar_name(x._array)}")
     real = not x.is_complex()
-    x = _as_float(x) if kind == "r2c" else _as_complex(x)
+    x = _as_complex(x) if kind == "c2r" else _as_float(x)
     d = _one_dim(x, dim)
     have = x._array.shape[d]
     if kind == "c2r":
@@ -82,14 +103,14 @@ def _one(name: str, kind: str, forward: bool, x: Tensor, n: int | None, dim: int
         return fft_c2r(x, (d,), _norm(norm, forward), points)
     x = padded(x, d, _points(have if n is None else n))
     if kind == "c2c":
-        return _of_real(real, fft_c2c(x, (d,), _norm(norm, forward), forward), forward)
+        return _of_real(real, fft_c2c(_as_complex(x), (d,), _norm(norm, forward), forward), forward, x)
     result = fft_r2c(x, (d,), _norm(norm, forward), True)
     return result if forward else result.conj()
 
 
-def _of_real(real: bool, result: Tensor, forward: bool) -> Tensor:
-    """A transform of values that may have been real: torch then has a kernel for half of the spectrum."""
-    return name_node(result, "FftR2CBackward0" if forward else "ConjBackward0") if real else result
+def _of_real(real: bool, result: Tensor, forward: bool, x: Tensor) -> Tensor:
+    """A transform of x, which may have been real: torch then has a kernel for half of the spectrum, which saves x."""
+    return guard(name_node(result, "FftR2CBackward0" if forward else "ConjBackward0"), x) if real else result
 
 
 def _sizes(x: Tensor, s: _Dims, dim: _Dims) -> tuple[list[int], list[int | None]]:
@@ -192,8 +213,14 @@ def _many_inverse_hermitian(name: str, x: Tensor, s: _Dims, dim: _Dims, norm: st
 
 
 def _with_out(name: str, out: Any, make: Any, *given: Tensor) -> Any:
-    """make(), into `out` if there is one: what then refuses a tensor of `given` that requires grad."""
-    return make() if out is None else store(out, name, lambda *_: make(), *given)
+    """make(), into `out` if there is one: what then refuses a tensor of `given` that requires grad.
+
+    An inverse transform of real numbers is the conjugate of another one, copied into `out`, which takes its history.
+    """
+    if out is None:
+        return make()
+    conjugated = name in ("ifft", "ihfft") and not given[0].is_complex()
+    return (store_result if conjugated else store)(out, name, lambda *_: make(), *given)
 
 
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None) -> Tensor:
@@ -347,17 +374,29 @@ def _frequencies(name: str, n: Any, d: float, half: bool, dtype: Any, device: An
 
 
 def fftfreq(
-    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    n: int,
+    d: float = 1.0,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The frequencies of `fft`'s points, 1 / (n d) apart, negative ones last.  () -> (n)."""
     return _with_out("fftfreq", out, lambda: _frequencies("fftfreq", n, d, False, dtype, device, requires_grad))
 
 
 def rfftfreq(
-    n: int, d: float = 1.0, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    n: int,
+    d: float = 1.0,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The frequencies of `rfft`'s points, 1 / (n d) apart.  () -> (n // 2 + 1)."""
     return _with_out("rfftfreq", out, lambda: _frequencies("rfftfreq", n, d, True, dtype, device, requires_grad))
 

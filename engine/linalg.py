@@ -11,18 +11,19 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from engine import dtypes
-from engine._checks import numel, wrap_dim
-from engine.dispatch import PUBLIC
+from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.checks import numel, wrap_dim
+from engine.dispatch import PUBLIC, has
 from engine.dispatch.arguments import checked
-from engine.dispatch.out import store
+from engine.dispatch.out import store, store_result
 from engine.ops.linalg import contractions, eigen, factor, systems
 from engine.ops.linalg.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from engine.ops.linalg.norms import linalg_vector_norm
-from engine.ops.linalg.products import matmul as _matmul
-from engine.ops.linalg.products import scalar_name
 from engine.ops.linalg.systems import LinAlgError, check_square
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
+from engine.ops.products import matmul as _matmul
+from engine.ops.products import scalar_name
 from engine.tensor import Tensor
 
 __all__ = [
@@ -93,7 +94,8 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
                 f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A._array.shape)} instead"
             )
         found = systems.linalg_lu_factor_ex(A, pivot=pivot)
-        return _LU(*systems.lu_unpack(found.LU, found.pivots))
+        P, L, U = systems.lu_unpack(found.LU, found.pivots)
+        return _LU(P, guard(L, P, L, U.detach()), guard(U, P, L.detach(), U))
 
     return _out(out, "linalg_lu", lambda *_: make(), A)
 
@@ -152,12 +154,13 @@ def solve_triangular(
     return systems.linalg_solve_triangular(A, B, upper=upper, left=left, unitriangular=unitriangular, out=out)
 
 
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
     """X that minimises |A X - B|, with residuals, rank and singular values.
 
     A (*, m, n), B (*, m, k) -> (*, n, k), ...
     """
-    return eigen.linalg_lstsq(A, B, rcond, driver=driver)
+    found = _out(out, "linalg_lstsq", eigen.linalg_lstsq, A, B, rcond, driver=driver)
+    return found if out is None else eigen.Lstsq(*found)
 
 
 def householder_product(A: Tensor, tau: Tensor, *, out: Any = None) -> Tensor:
@@ -185,7 +188,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out
 
 def svdvals(A: Tensor, *, driver: str | None = None, out: Any = None) -> Tensor:
     """The singular values, falling.  A (*, m, n) -> (*, k)."""
-    return eigen.linalg_svdvals(A, driver=driver, out=out)
+    return eigen.singular_values(A, driver=driver, out=out)
 
 
 def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
@@ -195,7 +198,7 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Any:
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> Tensor:
     """Eigenvalues (rising) of Hermitian matrices.  A (*, n, n) -> (*, n)."""
-    return eigen.linalg_eigvalsh(A, UPLO, out=out)
+    return eigen.hermitian_values(A, UPLO, out=out)
 
 
 def eig(A: Tensor, *, out: Any = None) -> Any:
@@ -205,7 +208,7 @@ def eig(A: Tensor, *, out: Any = None) -> Any:
 
 def eigvals(A: Tensor, *, out: Any = None) -> Tensor:
     """Eigenvalues, always complex.  A (*, n, n) -> (*, n)."""
-    return eigen.linalg_eigvals(A, out=out)
+    return eigen.eigenvalues(A, out=out)
 
 
 def pinv(
@@ -230,7 +233,7 @@ def matrix_rank(
     rtol: Any = None,
     out: Any = None,
 ) -> Tensor:
-    """How many singular values exceed the tolerance.  A (*, m, n) -> (*) int64."""
+    """Count the singular values that exceed the tolerance.  A (*, m, n) -> (*) int64."""
     return _out(
         out,
         "linalg_matrix_rank",
@@ -281,6 +284,8 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {scalar_name(a)} and y of "
             f"type {scalar_name(b)} instead"
         )
+    if out is None and a.dtype.kind == "c":
+        return guard((conj(x) * y).sum(dim), x, y)
     return _out(out, "linalg_vecdot", lambda *_: (conj(x) * y).sum(dim), x, y)
 
 
@@ -305,6 +310,7 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
     return PUBLIC["cat"]([ones, powers], -1)
 
 
+@has(out_as="graph")
 def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
     """The inverse of the map that `tensordot(A, x, dims)` is.
 
@@ -319,11 +325,8 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Any = None) -> Tensor:
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
             f"{last} != {first}"
         )
-    return _out(
-        out,
-        "linalg_tensorinv",
-        lambda: systems.inverse(A.reshape(first, last)).reshape((*shape[ind:], *shape[:ind])),
-    )
+    make = lambda *_: systems.inverse(A.reshape(first, last)).reshape((*shape[ind:], *shape[:ind]))
+    return make() if out is None else store_result(out, "linalg_tensorinv", make)
 
 
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Any = None) -> Tensor:
@@ -365,6 +368,7 @@ def vector_norm(
 _ORDERS = (2, -2, 1, -1, math.inf, -math.inf)
 
 
+@has(out_as="graph")
 def matrix_norm(
     A: Tensor,
     ord: Any = "fro",
@@ -406,7 +410,7 @@ def matrix_norm(
         A = A.to(dtype)
     if ord in ("nuc", 2, -2):
         low, high = sorted((first, second))
-        values = eigen.linalg_svdvals(A.movedim((first, second), (-2, -1)))
+        values = eigen.singular_values(A.movedim((first, second), (-2, -1)))
         if not values._array.shape[-1] and ord == 2:
             result = values.detach().sum(-1)
         else:
@@ -422,6 +426,7 @@ def matrix_norm(
     return result
 
 
+@has(out_as="graph")
 def norm(
     A: Tensor,
     ord: Any = None,
@@ -455,6 +460,7 @@ def norm(
     return linalg_vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
+@has(out_as="graph")
 def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
     """The condition number: the norm of A times that of its inverse.
 
@@ -473,30 +479,46 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         if not array.size:
             return A.detach().abs().sum((-2, -1))
         if p is None or p in (2, -2):
-            values = eigen.linalg_svdvals(A)
+            values = eigen.singular_values(A)
             if p == -2:
                 return values[..., -1] / values[..., 0]
             return values[..., 0] / values[..., -1]
         label = p if isinstance(p, str) else f"{p:g}"
         check_square(array, f"linalg.cond(ord={label})")
         if p == "nuc":
-            values = eigen.linalg_svdvals(A)
+            values = eigen.singular_values(A)
             return values.sum(-1) * (1 / values).sum(-1)
         inverse, info = systems.linalg_inv_ex(A)
         inverse = inverse.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), math.inf)
         return matrix_norm(A, p) * matrix_norm(inverse, p)
 
-    return _out(out, "linalg_cond", lambda *_: make(), A)
+    return make() if out is None else store_result(out, "linalg_cond", lambda *_: make(), A)
 
 
 # those whose first parameter, A or x in the documentation, is "input" to torch's parser
 _INPUT = frozenset(
     [
-        "cholesky", "cholesky_ex", "cond", "eig", "eigh", "eigvals", "eigvalsh", "householder_product", "lstsq",
-        "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "norm", "pinv", "solve_triangular", "tensorinv",
-        "tensorsolve", "vector_norm",
+        "cholesky",
+        "cholesky_ex",
+        "cond",
+        "eig",
+        "eigh",
+        "eigvals",
+        "eigvalsh",
+        "householder_product",
+        "lstsq",
+        "matrix_exp",
+        "matrix_norm",
+        "matrix_power",
+        "matrix_rank",
+        "norm",
+        "pinv",
+        "solve_triangular",
+        "tensorinv",
+        "tensorsolve",
+        "vector_norm",
     ]
-)  # fmt: skip
+)
 for _name in __all__:  # arguments are checked against the annotations, under torch's inner names
     if isinstance(globals()[_name], FunctionType):
         globals()[_name] = checked(globals()[_name], name="linalg_" + _name, first="input" * (_name in _INPUT))

@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from engine import dtypes
-from engine._checks import wrap_dim
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
+from engine.core.layouts import strided
 from engine.dispatch import PUBLIC
 from engine.dispatch.arguments import checked
-from engine.layouts import strided
 from engine.ops.linalg.norms import linalg_vector_norm
 from engine.tensor import Tensor
 from engine.torch_names.refused import names as _refused
@@ -45,7 +45,7 @@ __all__ = [
     "std",
     "sum",
     "var",
-]  # fmt: skip
+]
 
 MaskedTensor, as_masked_tensor, masked_tensor = _refused(
     "masked", "MaskedTensor as_masked_tensor masked_tensor", "there are no tensors that carry a mask"
@@ -54,7 +54,7 @@ _Dims = int | Sequence[int] | None
 
 
 def is_masked_tensor(obj: Any, /) -> bool:
-    """Whether `obj` carries a mask: nothing does here."""
+    """Return whether `obj` carries a mask: nothing does here."""
     return False
 
 
@@ -89,6 +89,8 @@ def _filled(input: Tensor, mask: Tensor | None, value: Any, name: str, which: st
         raise ValueError(f"masked {name} expects {which} tensor (got {input.layout} tensor)")
     if mask is None:
         return input
+    if mask._array.shape != input._array.shape and input.requires_grad:
+        mask = mask.clone()  # which is saved: the mask of the caller may be written to
     return PUBLIC["where"](_mask_of(input, mask), input, input.new_full((), value))
 
 
@@ -117,9 +119,11 @@ def sum(
 ) -> Tensor:
     """The sum over `dim` (all) of what counts; 0 of nothing.  input (*) -> (* without dim)."""
     return PUBLIC["sum"](
-        _filled(input, mask, 0, "sum"), _dims(dim, input.dim()), builtins.bool(keepdim),
+        _filled(input, mask, 0, "sum"),
+        _dims(dim, input.dim()),
+        builtins.bool(keepdim),
         dtype=_whole(input.dtype) if dtype is None else dtype,
-    )  # fmt: skip
+    )
 
 
 def prod(
@@ -155,25 +159,33 @@ def amin(
 
 
 def argmax(
-    input: Tensor, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None,
+    input: Tensor,
+    dim: int | None = None,
+    *,
+    keepdim: bool | None = False,
+    dtype: Any = None,
     mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The index of `amax` along `dim`, or in the flat input, of its dtype.  input (*) -> (* without dim)."""
     filled = _filled(input, mask, None if mask is None else _lowest(input, "argmax"), "argmax")
     return PUBLIC["argmax"](filled, dim, builtins.bool(keepdim)).to(dtype or input.dtype)
 
 
 def argmin(
-    input: Tensor, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None,
+    input: Tensor,
+    dim: int | None = None,
+    *,
+    keepdim: bool | None = False,
+    dtype: Any = None,
     mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The index of `amin` along `dim`, or in the flat input, of its dtype.  input (*) -> (* without dim)."""
     filled = _filled(input, mask, None if mask is None else _highest(input, "argmin"), "argmin")
     return PUBLIC["argmin"](filled, dim, builtins.bool(keepdim)).to(dtype or input.dtype)
 
 
 def _count(input: Tensor, dim: _Dims, keepdim: bool, mask: Tensor | None) -> Tensor:
-    """How many elements count."""
+    """Count the elements whose mask is set."""
     every = input.new_ones(input.shape, dtype=dtypes.int64) if mask is None else _mask_of(input, mask)
     return PUBLIC["sum"](every, _dims(dim, input.dim()), keepdim)
 
@@ -223,9 +235,14 @@ def logsumexp(
 
 
 def norm(
-    input: Tensor, ord: float | None = 2.0, dim: _Dims = None, *, keepdim: bool | None = False, dtype: Any = None,
+    input: Tensor,
+    ord: float | None = 2.0,
+    dim: _Dims = None,
+    *,
+    keepdim: bool | None = False,
+    dtype: Any = None,
     mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The vector norm over `dim` (all) of what counts; 0 of nothing, inf for ord -inf.
 
     input (*) floating or complex -> (* without dim).
@@ -253,9 +270,15 @@ def _spread(
 
 
 def var(
-    input: Tensor, dim: _Dims = None, unbiased: bool | None = None, *, correction: float | None = None,
-    keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    dim: _Dims = None,
+    unbiased: bool | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool | None = False,
+    dtype: Any = None,
+    mask: Tensor | None = None,
+) -> Tensor:
     """The variance over `dim` (all) of what counts, divided by its number less `correction` (1); nan of nothing.
 
     input (*) -> (* without dim).
@@ -264,9 +287,15 @@ def var(
 
 
 def std(
-    input: Tensor, dim: _Dims = None, unbiased: bool | None = None, *, correction: float | None = None,
-    keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    dim: _Dims = None,
+    unbiased: bool | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool | None = False,
+    dtype: Any = None,
+    mask: Tensor | None = None,
+) -> Tensor:
     """The square root of `var`.  input (*) -> (* without dim)."""
     return _spread(input, dim, unbiased, correction, keepdim, dtype, mask).sqrt()
 
@@ -316,9 +345,13 @@ def normalize(
 
 
 def logaddexp(
-    input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Tensor | None = None,
+    input: Tensor,
+    other: Tensor,
+    *,
+    dtype: Any = None,
+    input_mask: Tensor | None = None,
     other_mask: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """log(exp(input) + exp(other)) of what counts of each.  input (*a), other (*b) -> (broadcast of a and b)."""
     operands = []
     for x, mask in ((input, input_mask), (other, other_mask)):

@@ -1,10 +1,10 @@
-"""Random numbers: `Generator` and the default one a device.
+"""Random numbers: `Generator` and the default one per device.
 
 Note [Random bits]
 One counter-based generator (Philox4x64-10, Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405) serves every
 device.  A draw of n 64-bit words takes ceil(n / 4) blocks of the key (seed, 0): block i is Philox of the counter
 i + 1, so word j depends on the seed and j alone and any device can make it.  State = (seed, blocks taken), 16 bytes.
-Numbers are made of words by elementwise arithmetic (`ops/random.py`), never by rejection, for the same reason.
+Numbers are made of words by elementwise arithmetic (`ops/random/__init__.py`), never by rejection, for the same reason.
 Reproducible by seed; not torch's stream of bits.
 """
 
@@ -19,13 +19,20 @@ from typing import Any
 import numpy as np
 
 from engine import backends
-from engine.device import device
+from engine.core.device import device
+from engine.core.slots import Keyed
 from engine.tensor import Tensor, wrap
 
 __all__ = [
-    "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
+    "Generator",
+    "default_generator",
+    "fork_rng",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "seed",
     "set_rng_state",
-]  # fmt: skip
+]
 
 _STATE_BYTES = 16
 _MANY = 1 << 17  # words worth several threads
@@ -171,7 +178,7 @@ class Generator:
 
 
 # kernel(xp, generator, count) -> words, or NotImplemented, for devices that make them themselves
-word_kernels: dict[str, Any] = {}
+word_kernels: Keyed[str, Any] = Keyed()
 
 
 def _device(where: Any) -> device:
@@ -205,7 +212,17 @@ def default_for(where: device) -> Generator:
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generators of all devices; returns that of the CPU."""
+    """Seed the default generators of all devices.
+
+    Args:
+        seed: Any integer of 64 bits; negative ones count from 2**64.
+
+    Returns:
+        The generator of the CPU.
+
+    Raises:
+        ValueError: the seed does not fit 64 bits.
+    """
     default_generator.manual_seed(seed)
     _seeded[0] = default_generator.initial_seed()
     for other in _others.values():
@@ -237,17 +254,20 @@ def set_rng_state(new_state: Tensor) -> None:
 
 @contextlib.contextmanager
 def fork_rng(
-    devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices",
+    devices: Any = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
     device_type: str = "cuda",
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[None]:
     """Restore the state of the default generators after the block."""
     if not enabled:
         yield
         return
-    kept = [(g, g._seed, g._blocks) for g in (default_generator, *_others.values())]
+    states = [(g, g._seed, g._blocks) for g in (default_generator, *_others.values())]
     try:
         yield
     finally:
-        for generator, number, blocks in kept:
+        for generator, number, blocks in states:
             with generator._lock:
                 generator._seed, generator._blocks, generator._bits = number, blocks, None

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine._checks import contiguous_strides, own_dim, single
+from engine import backends
 from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, view_edge
 from engine.autograd.versions import Aliases, aliased, mark
-from engine.device import CPU, device
-from engine.grad_mode import inferring
-from engine.hooks import HookDict, RemovableHandle, warn_if_unserializable
-from engine.layouts import ChannelsLast, RestoreTorchOrder, element_strides
-from engine.legacy_constructor import legacy_array, tensor_array
-from engine.size import Size, new_size
-from engine.storage import Memory, Storage, UntypedStorage, memory_of, strided
-from engine.storage_tensors import follow, follow_both, following
-from engine.tensor_messages import GRAD_OF_NON_LEAF, read_only, refuse_deletion, warn_of_conversion
+from engine.backends.cpu.relayout import RestoreTorchOrder
+from engine.core import dtypes, tensor_messages
+from engine.core.checks import contiguous_strides, own_dim, single
+from engine.core.device import CPU, device
+from engine.core.grad_mode import inferring
+from engine.core.hooks import HookDict, RemovableHandle, warn_if_unserializable
+from engine.core.layouts import ChannelsLast, element_strides
+from engine.core.legacy_constructor import legacy_array, tensor_array
+from engine.core.size import Size, new_size
+from engine.core.storage import Memory, Storage, UntypedStorage, memory_of, strided
+from engine.core.storage_tensors import follow, follow_both, following
 
 __all__ = ["Size", "Tensor", "is_tensor", "wrap"]
 
@@ -31,19 +32,19 @@ new = object.__new__
 
 
 def raw_array(tensor: Any) -> Any:
-    """The array of a tensor however it lies: for sizes and dtypes, and for code that takes any layout."""
-    converted = tensor._channels_last
-    return tensor._array if converted is None else converted
+    """The array of a tensor however it is laid out: for sizes and dtypes, and for code that takes any layout."""
+    return tensor._array if (converted := tensor._channels_last) is None else converted
 
 
 def _scalar(array: Any) -> Any:
     """The one element of an array as a Python number."""
     value = array.item() if type(array) is np.ndarray else backends.of_array(array).item(array)
-    return value if isinstance(value, int | float | complex) else float(value)  # bfloat16 gives its own scalar
+    known = isinstance(value, int | float | complex)  # bfloat16 and complex32 have scalars of their own
+    return value if known else complex(value) if array.dtype.kind == "W" else float(value)
 
 
 class _TensorMeta(type):
-    """The class of `Tensor`, as in torch; see Note [Families imported lazily] in dispatch.py."""
+    """The class of `Tensor`, as in torch; see engine/dispatch/README.md."""
 
 
 class Tensor(metaclass=_TensorMeta):
@@ -61,6 +62,7 @@ class Tensor(metaclass=_TensorMeta):
     _base: Any = None
     _view: Any = None
     _grad: Tensor | None = None
+    _grad_dtype: Any = ...  # as the tensor's
     _hooks: HookDict | None = None
     _replaced = 0  # how often `.data` was set or batch norm moved a statistic, which no version shows
     _aliases: Aliases | None = None
@@ -130,7 +132,7 @@ class Tensor(metaclass=_TensorMeta):
         return int(raw_array(self).size) * int(raw_array(self).dtype.itemsize)
 
     def element_size(self) -> int:
-        """Bytes an element."""
+        """Bytes per element."""
         return int(raw_array(self).dtype.itemsize)
 
     @property
@@ -140,7 +142,7 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def device(self) -> device:
-        """Where the memory is."""
+        """The device of the memory."""
         array = raw_array(self)
         return CPU if isinstance(array, np.ndarray) else backends.of_array(array).device_of(array)
 
@@ -158,15 +160,15 @@ class Tensor(metaclass=_TensorMeta):
         return -1 if index is None else index
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is floating point."""
+        """Return whether the dtype is floating point."""
         return self.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        """Whether the dtype is complex."""
+        """Return whether the dtype is complex."""
         return self.dtype.is_complex
 
     def is_signed(self) -> bool:
-        """Whether the dtype is signed."""
+        """Return whether the dtype is signed."""
         return self.dtype.is_signed
 
     def is_conj(self) -> bool:
@@ -176,7 +178,7 @@ class Tensor(metaclass=_TensorMeta):
     is_neg = is_conj
 
     def is_inference(self) -> bool:
-        """Whether it was made in inference_mode."""
+        """Return whether it was made in inference_mode."""
         return self._vc.__class__ is not list
 
     # --- memory
@@ -210,7 +212,7 @@ class Tensor(metaclass=_TensorMeta):
         return UntypedStorage(memory_of(self))
 
     def is_set_to(self, tensor: Tensor) -> bool:
-        """Whether both are the same view of the same memory."""
+        """Return whether both are the same view of the same memory."""
         return (
             Memory.of(self._array) is Memory.of(tensor._array)
             and self.shape == tensor.shape
@@ -219,11 +221,11 @@ class Tensor(metaclass=_TensorMeta):
         )
 
     def is_shared(self) -> bool:
-        """Whether the memory can be mapped by other processes."""
+        """Return whether the memory can be mapped by other processes."""
         return self.untyped_storage().is_shared()
 
     def is_pinned(self, device: Any = None) -> bool:
-        """Whether the memory is page-locked, for copies to the GPU that need not wait."""
+        """Return whether the memory is page-locked, for copies to the GPU that need not wait."""
         return bool(backends.is_pinned(self._array))
 
     @property
@@ -257,7 +259,7 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow to this tensor; can be set on leaves only."""
+        """Return whether gradients flow to this tensor; can be set on leaves only."""
         flag = self._requires_grad
         return flag if flag is not MAYBE else requires_grad_of(self)  # type: ignore[return-value]  # a bool
 
@@ -300,11 +302,13 @@ class Tensor(metaclass=_TensorMeta):
         edge = self._edge if self._view is None else view_edge(self)
         return None if edge is None else edge[0]
 
-    _grad_fn = property(lambda self: self.grad_fn, None, refuse_deletion, "`grad_fn`, as torch's own code has it.")
+    _grad_fn = property(
+        lambda self: self.grad_fn, None, tensor_messages.refuse_deletion, "`grad_fn`, as torch's own code has it."
+    )
 
     @property
     def output_nr(self) -> int:
-        """Which output of `grad_fn` this is."""
+        """The number of this output of `grad_fn`."""
         edge = self._edge if self._view is None else view_edge(self)
         return 0 if edge is None else edge[1]
 
@@ -318,27 +322,23 @@ class Tensor(metaclass=_TensorMeta):
         """The accumulated gradient, or None; for a non-leaf without `retain_grad()` with a warning."""
         found = self._grad
         if found is None and (self._edge or self._view) and not self.is_leaf and not self.retains_grad:
-            warnings.warn(GRAD_OF_NON_LEAF, stacklevel=2)
+            warnings.warn(tensor_messages.GRAD_OF_NON_LEAF, stacklevel=2)
         return found
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             if not isinstance(value, Tensor):
-                raise TypeError(
-                    f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
-                )
+                kind = type(value).__name__
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {kind}")
             if value is self:
                 raise RuntimeError("can't assign Variable as its own grad")
-            if value.dtype is not self.dtype:
-                raise RuntimeError(
-                    f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype "
-                    f"'{self.dtype}'. The gradient must match the tensor's dtype."
-                )
+            wanted = self.dtype if self._grad_dtype is ... else self._grad_dtype
+            if wanted is not None and value.dtype is not wanted:
+                tensor_messages.refuse_gradient(value.dtype, wanted)
             if value.device != self.device:
-                raise RuntimeError(
-                    f"attempting to assign a gradient located on device '{value.device}' to a tensor on '{self.device}'"
-                )
+                places = f"located on device '{value.device}' to a tensor on '{self.device}'"
+                raise RuntimeError(f"attempting to assign a gradient {places}")
             if value.shape != self.shape:
                 raise RuntimeError(
                     f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
@@ -432,7 +432,7 @@ class Tensor(metaclass=_TensorMeta):
 
     @property
     def retains_grad(self) -> bool:
-        """Whether `retain_grad()` holds for this non-leaf."""
+        """Return whether `retain_grad()` holds for this non-leaf."""
         node = self.grad_fn
         if node is None or node._extra is None or not node._extra.retains:
             return False
@@ -479,8 +479,8 @@ class Tensor(metaclass=_TensorMeta):
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; a number for a 0-dim tensor."""
         array = backends.of_array(self._array).to_host(self._array)
-        if self.dtype is dtypes.bfloat16:
-            array = array.astype(np.float32)
+        if self.dtype in dtypes.STORED_BY_ML_DTYPES:
+            array = array.astype(np.complex64 if self.dtype.is_complex else np.float32)
         return array.tolist()
 
     def __len__(self) -> int:
@@ -502,7 +502,7 @@ class Tensor(metaclass=_TensorMeta):
 
     def __float__(self) -> float:
         if self._requires_grad:
-            warn_of_conversion()
+            tensor_messages.warn_of_conversion()
         return float(single(self._array.size) and _scalar(self._array))
 
     def __complex__(self) -> complex:
@@ -539,7 +539,7 @@ class Tensor(metaclass=_TensorMeta):
         return object.__format__(self, spec)
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
-        from engine import _tensor_str
+        from engine.core import printing as _tensor_str
 
         return _tensor_str.tensor_repr(self, tensor_contents)
 
@@ -610,12 +610,12 @@ class Tensor(metaclass=_TensorMeta):
 
 for _name, _member in list(vars(Tensor).items()):
     if type(_member) is property and _member.fget is not None and _member.fset is None and _member.fdel is None:
-        setattr(Tensor, _name, read_only(_name, _member.fget, _member.__doc__))
+        setattr(Tensor, _name, tensor_messages.read_only(_name, _member.fget, _member.__doc__))
 
 
 _INTERNAL = frozenset(
     ("_array", "_channels_last", "_replaced", "_requires_grad", "_edge", "_vc", "_base", "_view", "_grad", "_hooks",
-     "_accumulator", "_aliases", "_post_accumulate_hooks", "_seen")
+     "_grad_dtype", "_accumulator", "_aliases", "_post_accumulate_hooks", "_seen")
 )  # fmt: skip
 
 
@@ -684,7 +684,7 @@ def _rebuild(
 
 
 def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: Any) -> Any:
-    """What `Tensor(...)` and `FloatTensor(...)` make: by sizes, or from a sequence, an array or a tensor."""
+    """Build a tensor for `Tensor(...)` and `FloatTensor(...)`: by sizes, or from a sequence, an array or a tensor."""
     source = data[0] if len(data) == 1 else None
     array = tensor_array(source, dtype) if isinstance(source, Tensor) else legacy_array(data, dtype)
     if where is not None and device(where).type != "cpu":
@@ -696,5 +696,5 @@ def _legacy_new(cls: type, dtype: dtypes.dtype, data: tuple[Any, ...], where: An
 
 
 def is_tensor(obj: Any) -> bool:
-    """Whether `obj` is a Tensor."""
+    """Return whether `obj` is a Tensor."""
     return isinstance(obj, Tensor)

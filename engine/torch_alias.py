@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from engine import torch_names
-from engine.torch_names import refused
+from engine.torch_names import ExistingModule, hide_no_attribute, refused
 
 __all__ = ["install", "installed", "main"]
 
@@ -29,31 +29,17 @@ __all__ = ["install", "installed", "main"]
 _ELSEWHERE = {"torch.hub": "hubcli.torch_hub", "torch.utils.model_zoo": "hubcli.torch_hub"}
 # Compiled modules of packages, linked to torch's libraries: what they do is built in (`engine/ops/audio.py`).
 _EXTENSIONS = dict.fromkeys(
-    ["torchaudio._torchaudio", "torchaudio.lib._torchaudio"], "engine._extensions.torchaudio_module"
+    ["torchaudio._torchaudio", "torchaudio.lib._torchaudio"], "engine.library.extensions.torchaudio_module"
 )
 
 
-class _Loader(importlib.abc.Loader):
-    """Hands out a module that exists already, leaving its own spec as it was."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.module = module
-        self.kept = (module.__spec__, getattr(module, "__loader__", None))
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        return self.module
-
-    def exec_module(self, module: ModuleType) -> None:
-        if self.kept[0] is not None:
-            module.__spec__, module.__loader__ = self.kept
-
-
 class _Distribution(importlib.metadata.Distribution):
-    """What `importlib.metadata` tells of `torch`: libraries look there whether it is installed, and how new it is."""
+    """The metadata of `torch` for `importlib.metadata`: libraries look there whether it is installed, and how new it
+    is."""
 
     def read_text(self, filename: str) -> str | None:
         if filename == "METADATA":
-            version = importlib.import_module("engine.version").__version__
+            version = importlib.import_module("engine.core.version").__version__
             return f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
         return "torch\n" if filename == "top_level.txt" else None
 
@@ -88,7 +74,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if name[6:] in refused.PARENTS:
             _let_find_children(module, name)
         is_package = hasattr(module, "__path__")
-        return importlib.machinery.ModuleSpec(name, _Loader(module), is_package=is_package)
+        return importlib.machinery.ModuleSpec(name, ExistingModule(module), is_package=is_package)
 
 
 def _listing_torch(spec: importlib.machinery.ModuleSpec | None) -> importlib.machinery.ModuleSpec | None:
@@ -98,7 +84,7 @@ def _listing_torch(spec: importlib.machinery.ModuleSpec | None) -> importlib.mac
 
         def exec_module(module: ModuleType) -> None:
             run(module)
-            version = importlib.import_module("engine.version").__version__
+            version = importlib.import_module("engine.core.version").__version__
             listed = module.Distribution(project_name="torch", version=version, location=str(Path(__file__).parent))
             module.working_set.add(listed, replace=True)
 
@@ -129,17 +115,21 @@ def _let_find_children(module: ModuleType, name: str) -> None:
 
 
 def elsewhere(name: str) -> bool:
-    """Whether `torch.NAME` is a module that only the alias serves."""
+    """Return whether `torch.NAME` is a module that only the alias serves."""
     return installed() and (f"torch.{name}" in _ELSEWHERE or refused.has(name))
 
 
 def installed() -> bool:
-    """Whether `import torch` gives the engine in this process."""
+    """Return whether `import torch` gives the engine in this process."""
     return _finder in sys.meta_path
 
 
 def install() -> None:
-    """Serve `torch` from the engine, for the rest of the process.  RuntimeError if a real torch is loaded."""
+    """Serve `torch` from the engine, for the rest of the process.
+
+    Raises:
+        RuntimeError: a real torch is loaded.
+    """
     if register():
         importlib.import_module("torch")
 
@@ -159,13 +149,14 @@ def register() -> bool:
     if installed():
         return False
     sys.meta_path.insert(0, _finder)
+    hide_no_attribute("torch")
     engine.__name__ = "torch"  # libraries compare the names that they were told with `torch.__name__`
     _follow_into_children()
     return True
 
 
 def distributions(context: importlib.metadata.DistributionFinder.Context) -> Iterator[importlib.metadata.Distribution]:
-    """What `importlib.metadata` finds of torch once the alias is installed."""
+    """Return the distributions that `importlib.metadata` finds for torch once the alias is installed."""
     return _finder.find_distributions(context)
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.dispatch.autocast import state
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
@@ -18,10 +18,10 @@ _DEVICES = ("cpu", "cuda", "mps", "xpu", "meta", "hpu", "xla")
 class autocast:
     """`with autocast("cuda", dtype=torch.float16):` or as a decorator.  Note [Autocast] in dispatch/autocast.py.
 
-    device_type: "cpu" or "cuda"; dtype: bfloat16 (the CPU's default) or float16 (CUDA's); enabled=False switches it off
+    device_type: "cpu" or "cuda"; dtype: bfloat16 (the CPU's default) or float16 (CUDA's); enabled=False disables it
     inside another.  Backward passes run in the types that forward took, and belong outside of the block.
     RuntimeError for an unknown device type, ValueError where it is not a string; where the device is missing, or the
-    dtype is another one, a warning says that it is off.
+    dtype is another one, a warning says that it is disabled.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class autocast:
 
             if not cuda.device_count():
                 warnings.warn(
-                    "User provided device_type of 'cuda', but CUDA is not available. Disabling",
+                    "CUDA is not available or torch_xla is imported. Disabling autocast.",
                     UserWarning,
                     stacklevel=4,
                 )
@@ -57,7 +57,7 @@ class autocast:
         if dtype is not dtypes.float32 or kind == "cpu":
             warnings.warn(
                 f"In {kind.upper()} autocast, but the target dtype is not supported. Disabling autocast.\n"
-                f"{kind.upper()} Autocast only supports dtype of torch.bfloat16, torch.float16 currently.",
+                f"{kind.upper()} Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.",
                 UserWarning,
                 stacklevel=4,
             )
@@ -92,7 +92,7 @@ class autocast:
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether `autocast(device_type)` is accepted."""
+    """Return whether `autocast(device_type)` is accepted."""
     return device_type in _DEVICES
 
 
@@ -142,3 +142,26 @@ def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cuda") -> Any
             return bwd(ctx, *args)
 
     return decorated
+
+
+def deprecated(name: str, kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For a function, or a class's `__init__`, of `torch.{kind}.amp` that `torch.amp` has: warn at each call."""
+    new = (
+        f"torch.amp.{name}(args..., device_type='{kind}')"
+        if "custom" in name
+        else f"torch.amp.{name}('{kind}', args...)"
+    )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def warning(*args: Any, **kwargs: Any) -> Any:
+            warnings.warn(
+                f"`torch.{kind}.amp.{name}(args...)` is deprecated. Please use `{new}` instead.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            return function(*args, **kwargs)
+
+        return warning
+
+    return decorate

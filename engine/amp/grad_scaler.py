@@ -6,8 +6,9 @@ import warnings
 from collections import defaultdict
 from typing import Any
 
-from engine.grad_mode import no_grad
-from engine.hooks import noted
+from engine.core.grad_mode import no_grad
+from engine.core.hooks import noted
+from engine.ops import functions as torch
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -15,7 +16,7 @@ _READY, _UNSCALED, _STEPPED = range(3)
 
 
 class OptState:
-    """Where an optimizer is between two updates."""
+    """The states of an optimizer between two updates: gradients still scaled, unscaled, or used by a step."""
 
     READY, UNSCALED, STEPPED = _READY, _UNSCALED, _STEPPED
 
@@ -29,7 +30,7 @@ class GradScaler:
 
     The scale is multiplied by `growth_factor` after `growth_interval` updates without inf or nan in the gradients, and
     by `backoff_factor` after one with them, whose step is skipped.  ValueError for factors that do not grow or shrink.
-    On a machine without CUDA a scaler for "cuda" is off, with a warning.
+    On a machine without CUDA a scaler for "cuda" is disabled, with a warning.
     """
 
     def __init__(
@@ -63,11 +64,9 @@ class GradScaler:
         self._states: dict[int, dict[str, Any]] = defaultdict(_fresh)
 
     def _start(self, like: Any) -> None:
-        from engine import full
-
         if self._scale is None:
             self._outside("the first scale(), whose scale each replay would set back to the initial one")
-            self._scale = full((), self._init_scale, device=like.device)
+            self._scale = torch.full((), self._init_scale, device=like.device)
 
     def _outside(self, what: str) -> None:
         """CaptureError while a graph is captured."""
@@ -114,7 +113,7 @@ class GradScaler:
 
     def _unscale(self, optimizer: Any) -> Any:
         """1 if a gradient is not finite, else 0, as a 0-dim tensor; None without gradients."""
-        from engine import dtypes
+        from engine.core import dtypes
 
         found: Any = None
         inverse = 1.0 / self._scale.double()
@@ -196,7 +195,7 @@ class GradScaler:
         return float(self._init_scale if self._scale is None else self._scale)
 
     def get_growth_factor(self) -> float:
-        """What the scale grows by."""
+        """Return the factor by which the scale grows after `growth_interval` steps without inf or nan."""
         return self._growth
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -204,7 +203,7 @@ class GradScaler:
         self._growth = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale shrinks by."""
+        """Return the factor by which the scale shrinks after a step with inf or nan."""
         return self._backoff
 
     def set_backoff_factor(self, new_factor: float) -> None:
@@ -220,7 +219,7 @@ class GradScaler:
         self._interval = new_interval
 
     def is_enabled(self) -> bool:
-        """Whether it scales."""
+        """Return whether it scales."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:
@@ -255,10 +254,10 @@ class GradScaler:
                 "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after "
                 "scaler.update()."
             )
-        kept = self.__dict__.copy()
-        kept["_init_scale"], kept["_scale"], kept["_states"] = self.get_scale(), None, {}
-        return kept
+        state = self.__dict__.copy()
+        state["_init_scale"], state["_scale"], state["_states"] = self.get_scale(), None, {}
+        return state
 
-    def __setstate__(self, kept: dict[str, Any]) -> None:
-        self.__dict__.update(kept)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         self._states = defaultdict(_fresh)

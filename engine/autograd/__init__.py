@@ -7,21 +7,39 @@ imported at first use.
 import importlib as _importlib
 from typing import TYPE_CHECKING
 
-from engine._packages import functions_first as _functions_first
+from engine.core.packages import functions_first as _functions_first
 
 _functions_first(__name__)
 
 _WHERE = {
-    "backward": "api", "grad": "api", "Variable": "api", "variable": "api", "Function": "function",
-    "FunctionCtx": "function", "function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
-    "profiler": "profiler", "profiler_util": "profiler_util", "functional": "functional", "graph": "graph",
-    "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "anomaly_mode": "anomaly_mode",
+    "backward": "api",
+    "grad": "api",
+    "Variable": "api",
+    "variable": "api",
+    "Function": "function",
+    "FunctionCtx": "function",
+    "function": "function",
+    "gradcheck": "gradcheck",
+    "gradgradcheck": "gradcheck",
+    "profiler": "profiler",
+    "profiler_util": "profiler_util",
+    "functional": "functional",
+    "graph": "graph",
+    "detect_anomaly": "anomaly_mode",
+    "set_detect_anomaly": "anomaly_mode",
+    "anomaly_mode": "anomaly_mode",
     "forward_ad": "forward_ad",
-    "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode",
-    "inference_mode": "grad_mode", "grad_mode": "grad_mode", "profiler_legacy": "profiler_legacy",
-    "_profiler_enabled": "profiler_legacy", "_disable_profiler": "profiler_legacy",
-    "_is_checkpoint_valid": "engine", "kineto_available": "profiler",
-}  # fmt: skip
+    "no_grad": "grad_mode",
+    "enable_grad": "grad_mode",
+    "set_grad_enabled": "grad_mode",
+    "inference_mode": "grad_mode",
+    "grad_mode": "grad_mode",
+    "profiler_legacy": "profiler_legacy",
+    "_profiler_enabled": "profiler_legacy",
+    "_disable_profiler": "profiler_legacy",
+    "_is_checkpoint_valid": "engine",
+    "kineto_available": "profiler",
+}
 _MODULES = frozenset(
     [
         "function",
@@ -56,10 +74,10 @@ if TYPE_CHECKING:
     from engine.autograd.gradcheck import gradcheck as gradcheck
     from engine.autograd.gradcheck import gradgradcheck as gradgradcheck
     from engine.autograd.profiler import kineto_available as kineto_available
-    from engine.grad_mode import enable_grad as enable_grad
-    from engine.grad_mode import inference_mode as inference_mode
-    from engine.grad_mode import no_grad as no_grad
-    from engine.grad_mode import set_grad_enabled as set_grad_enabled
+    from engine.core.grad_mode import enable_grad as enable_grad
+    from engine.core.grad_mode import inference_mode as inference_mode
+    from engine.core.grad_mode import no_grad as no_grad
+    from engine.core.grad_mode import set_grad_enabled as set_grad_enabled
 
 else:
 
@@ -67,7 +85,7 @@ else:
         where = _WHERE.get(name)
         if where is None:
             raise AttributeError(f"module 'engine.autograd' has no attribute '{name}'")
-        root = "engine" if where == "grad_mode" and name not in _MODULES else "engine.autograd"
+        root = "engine.core" if where == "grad_mode" and name not in _MODULES else "engine.autograd"
         module = _importlib.import_module(f"{root}.{where}")
         value = module if name in _MODULES else getattr(module, name)
         globals()[name] = value

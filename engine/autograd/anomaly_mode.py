@@ -73,7 +73,7 @@ class detect_anomaly:
 
 
 class set_detect_anomaly:
-    """Turn anomaly mode on or off at once; as a context, back at the end."""
+    """Enable or disable anomaly mode at once; as a context, back at the end."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self._previous = (state.enabled, state.check_nan)
@@ -87,10 +87,10 @@ class set_detect_anomaly:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether anomaly mode, when on, looks for nan."""
+    """Return whether anomaly mode, when on, looks for nan."""
     return state.check_nan
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether anomaly mode is on."""
+    """Return whether anomaly mode is on."""
     return state.enabled

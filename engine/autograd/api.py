@@ -17,7 +17,8 @@ from engine.autograd.graph import (
     requires_grad_of,
 )
 from engine.backends import xp_of
-from engine.grad_mode import mode
+from engine.core.grad_mode import mode
+from engine.core.tensor_messages import warn_once
 from engine.tensor import Tensor, wrap
 
 __all__ = ["Variable", "backward", "grad"]
@@ -51,7 +52,7 @@ def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
         array = output._array
         if array.size != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        if array.dtype.kind == "c":
+        if array.dtype.kind in "cW":
             raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {output.dtype}")
         one = xp_of(array).ones(array.shape, array.dtype)
         return edge_of(output), one
@@ -84,6 +85,14 @@ def _roots(outputs: Sequence[_Root], gradients: Any) -> list[tuple[Edge, Any]]:
     return [_root(output, gradient, i) for i, (output, gradient) in enumerate(zip(outputs, given))]
 
 
+_CYCLE = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient "
+    "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If you "
+    "have to use this function, make sure to reset the .grad fields of your parameters to None after use to break the "
+    "cycle and avoid the leak."
+)
+
+
 def backward(
     tensors: _Tensors,
     grad_tensors: Any = None,
@@ -92,12 +101,18 @@ def backward(
     grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
-    """Add the gradients of `tensors` to the `.grad` of the leaves they depend on.
+    """Add the gradients of `tensors` to the `.grad` of the leaves that they depend on.
 
-    tensors: roots; grad_tensors: a gradient of the same shape for each, None where the root has one element;
-    retain_graph: keep what the graph saved (default: create_graph); create_graph: make the gradients differentiable;
-    inputs: accumulate into these only.  RuntimeError for roots without history or of several elements, for
-    gradients of another shape, and for a graph that was freed.
+    Args:
+        tensors: The roots.
+        grad_tensors: A gradient of the same shape for each root, None where the root has one element.
+        retain_graph: Leave what the graph saved; by default create_graph.
+        create_graph: Make the gradients differentiable.
+        grad_variables: The old name of grad_tensors.
+        inputs: Accumulate into these only.
+
+    Raises:
+        RuntimeError: a root has no history or several elements, a gradient another shape, or the graph was freed.
     """
     if grad_variables is not None:
         warnings.warn(
@@ -113,6 +128,8 @@ def backward(
         grad_tensors = grad_variables
     if inputs is not None and not isinstance(inputs, _Root) and len(inputs) == 0:
         raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+    if create_graph:
+        warn_once("create_graph", _CYCLE)
     roots = _roots(_as_tuple(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
     if inputs is None:
@@ -149,14 +166,24 @@ def _edges(inputs: Sequence[_Root]) -> list[Edge]:
             raise TypeError(f"inputs must be Tensors, got {type(tensor).__name__}")
         if not requires_grad_of(tensor):
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-        edges.append(edge_of(tensor))
+        edges.append(edge_of(tensor._v if _is_sparse(tensor) else tensor))  # type: ignore[attr-defined]
     return edges
 
 
+def _is_sparse(target: _Root) -> bool:
+    """Return whether the history of a target is that of its values."""
+    return isinstance(target, Tensor) and (target.is_sparse or target.is_sparse_csr)
+
+
 def _grads_of_batch(
-    outputs: _Tensors, inputs: _Tensors, grad_outputs: Any, keep: bool | None, create_graph: bool, allow_unused: bool,
+    outputs: _Tensors,
+    inputs: _Tensors,
+    grad_outputs: Any,
+    keep: bool | None,
+    create_graph: bool,
+    allow_unused: bool,
     materialize: bool,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     """`grad` for each of a batch of `grad_outputs` (B, *output), stacked; one pass each."""
     given = _as_tuple(grad_outputs)
     if not given or any(g is None for g in given):
@@ -194,11 +221,27 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients of `outputs` with respect to `inputs`, as a tuple in their order; no `.grad` is touched.
+    """Return the gradients of `outputs` with respect to `inputs`; no `.grad` is touched.
 
-    Both may be `graph.GradientEdge`s.  grad_outputs: weights of the outputs, None = 1 for one element.  allow_unused:
-    None, not an error, for an input the outputs do not depend on; materialize_grads: zeros instead of None.  Only nodes
-    on the way to the inputs run.
+    Only nodes on a path to the inputs run.
+
+    Args:
+        outputs: A Tensor or several; `graph.GradientEdge`s too.
+        inputs: The tensors that the gradients are by; `graph.GradientEdge`s too.
+        grad_outputs: Weights of the outputs, each of the output's shape; None is 1 for an output of one element.
+        retain_graph: Leave what the graph saved; by default create_graph.
+        create_graph: Make the gradients differentiable.
+        only_inputs: Accepted.
+        allow_unused: None, not an error, for an input that the outputs do not depend on.
+        is_grads_batched: grad_outputs have a first dimension of independent gradients (vmap).
+        materialize_grads: Zeros instead of None.
+
+    Returns:
+        A tuple in the order of the inputs; each gradient has the shape of its input.
+
+    Raises:
+        RuntimeError: a root has no history or several elements, a gradient another shape, an input is not used, or the
+            graph was freed.
     """
     if not only_inputs:
         warnings.warn(
@@ -220,6 +263,9 @@ def grad(
     roots = _roots(roots_of, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     found = run_backward(roots, keep, create_graph, _edges(targets))
+    for i, target in enumerate(targets):
+        if found[i] is not None and _is_sparse(target):
+            found[i] = target.gradient_of(found[i])
     if materialize_grads:
         return tuple(wrap(xp_of(t._array).zeros_like(t._array)) if g is None else g for t, g in zip(targets, found))
     if not allow_unused:
@@ -243,6 +289,8 @@ def _tensor_backward(
     if inputs is not None or not (gradient is None or isinstance(gradient, Tensor)):
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
         return
+    if create_graph:
+        warn_once("create_graph", _CYCLE)
     keep = create_graph if retain_graph is None else retain_graph
     run_backward((_root(self, gradient, 0),), keep, create_graph)
 

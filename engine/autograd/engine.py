@@ -26,9 +26,10 @@ from engine.autograd.graph import (
     run_hooks,
 )
 from engine.backends import of_array
-from engine.grad_mode import mode
+from engine.core.grad_mode import mode
+from engine.core.slots import Several
 
-observers: list[Any] = []  # profilers: called with (node, run) instead of run()
+observers: Several[Any] = Several()  # profilers: called with (node, run) instead of run()
 
 
 class _Running(threading.local):
@@ -39,7 +40,7 @@ running = _Running()
 
 
 class _Ending(threading.local):
-    """What is called at the end of the passes of a thread: what one of their hooks asked for."""
+    """The callbacks that hooks of a thread's passes asked for, called when the outermost pass ends."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -52,7 +53,7 @@ def _is_checkpoint_valid() -> bool:
 
 
 class ImperativeEngine:
-    """What `Variable._execution_engine` is: `queue_callback`."""
+    """The type of `Variable._execution_engine`, whose `queue_callback` registers a call for the end of a pass."""
 
     is_checkpoint_valid = staticmethod(_is_checkpoint_valid)
 
@@ -99,7 +100,7 @@ def _run_backward(
     """Push gradients from `roots` ((edge, gradient) pairs, a gradient a Tensor or an array) through the graph.
 
     With `captures` (edges) nothing is accumulated in leaves: the gradients that reach those edges are returned, None
-    where none did, and only nodes on the way to them run.  `cut`: the pass ends there, and no hook of those nodes runs
+    where none did, and only nodes on a path to them run.  `cut`: the pass ends there, and no hook of those nodes runs
     (a part of a graph that is recomputed inside another pass).
     """
     where = None
@@ -390,7 +391,7 @@ def _watched(node: Node, grads: list[Any], needs: Sequence[bool]) -> Any:
 
 
 def _count(roots: list[Node]) -> dict[Node, int]:
-    """How many nodes of the graph below `roots` feed each node."""
+    """Count for each node of the graph below `roots` the nodes that feed it."""
     waiting: dict[Node, int] = {}
     stack = list(roots)
     seen = set(stack)
@@ -411,14 +412,14 @@ def _count(roots: list[Node]) -> dict[Node, int]:
 def _plan(
     roots: list[Node], wanted: dict[Node, list[tuple[int, int]]] | None, cut: bool = False
 ) -> tuple[dict[Node, int], set[Node] | None]:
-    """How many nodes feed each node, and the nodes with a path to a wanted one (None = all)."""
+    """Return the number of nodes that feed each node, and the nodes with a path to a wanted one (None = all)."""
     if wanted is None:
         return _count(roots), None
     waiting: dict[Node, int] = {}
     stack = list(roots)
     seen = set(stack)
     order: list[Node] = []
-    # A node is useful if a wanted node lies below it.  Two passes: collect, then mark upwards along reversed edges.
+    # A node is useful if a wanted node is below it.  Two passes: collect, then mark upwards along reversed edges.
     parents: dict[Node, list[Node]] = {}
     while stack:
         node = stack.pop()
@@ -481,6 +482,8 @@ def _before(extra: Extra, grads: list[Any]) -> None:
             changed = hook(tuple(grads))
             if changed is not None:
                 grads[:] = changed
+    if extra.also_saved is not None:
+        extra.also_saved.check()
 
 
 def _after(extra: Extra, result: Sequence[Any], grads: list[Any]) -> Sequence[Any]:

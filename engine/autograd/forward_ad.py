@@ -20,7 +20,7 @@ from typing import NamedTuple
 from engine.autograd.api import grad
 from engine.autograd.function import forward_mode
 from engine.autograd.graph import registered
-from engine.grad_mode import enable_grad
+from engine.core.grad_mode import enable_grad
 from engine.tensor import Tensor
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]

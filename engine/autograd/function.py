@@ -15,15 +15,16 @@ from engine.autograd import anomaly_mode as anomaly
 from engine.autograd.graph import Node, View, edge_of, registered, requires_grad_of
 from engine.autograd.inplace import rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
-from engine.dtypes import INEXACT
-from engine.grad_mode import mode
+from engine.core.dtypes import INEXACT
+from engine.core.grad_mode import mode
+from engine.core.slots import Several
 from engine.tensor import Tensor, wrap, wrap_alias
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "once_differentiable"]
 
 
 # What applies a Function to mapped arguments while a vmap runs: `engine/func` puts it here.
-under_vmap: list[Callable[..., Any]] = []
+under_vmap: Several[Callable[..., Any]] = Several()
 
 
 class _Forward(threading.local):
@@ -37,7 +38,7 @@ forward_mode = _Forward()
 
 
 class FunctionCtx:
-    """What `forward` and `backward` see as `ctx`."""
+    """The `ctx` of `forward` and `backward`."""
 
     _to_save: tuple[Any, ...] | None
     needs_input_grad: tuple[bool, ...]
@@ -192,10 +193,13 @@ class FunctionNode(Node, FunctionCtx):
             try:
                 found = iter(
                     find(
-                        [t for t, _ in pairs], [s for s in starts if s is not None], [g for _, g in pairs],
-                        create_graph=True, allow_unused=True,
+                        [t for t, _ in pairs],
+                        [s for s in starts if s is not None],
+                        [g for _, g in pairs],
+                        create_graph=True,
+                        allow_unused=True,
                     )
-                )  # fmt: skip
+                )
             finally:
                 forward_mode.finding = find
         return [None if s is None else next(found, None) for s in starts]
@@ -325,9 +329,7 @@ class Function(metaclass=FunctionMeta):
         outputs = (output,) if single else output
         inputs = {id(a): a for a, t in zip(args, is_tensor) if t}
         wrapped = _wrap_outputs(cls, ctx, outputs, inputs, recording)
-        if recording and forward_mode.depth and (
-            cls.jvp is not Function.jvp or cls.backward is Function.backward
-        ):  # fmt: skip
+        if recording and forward_mode.depth and (cls.jvp is not Function.jvp or cls.backward is Function.backward):
             ctx._tell_tangents(args, wrapped)
         ctx._dirty = ctx._non_differentiable = ()
         ctx._to_save = None
@@ -343,14 +345,15 @@ class InplaceFunction(Function):
 
 
 def _meta(argument: Tensor) -> tuple[Any, ...]:
-    """What gradients of an argument are compared with: shape and dtype; of a sparse one the tensor itself, too."""
+    """Return the facts that gradients of an argument are compared with: shape and dtype; of a sparse one the tensor,
+    too."""
     if argument.is_sparse:
         return argument.shape, None, argument
     return argument._array.shape, argument._array.dtype
 
 
 def _edge_of(argument: Any) -> Any:
-    """Where the gradient of an argument goes; that of a sparse one is of its values."""
+    """Return the edge along which the gradient of an argument goes; that of a sparse one is of its values."""
     return edge_of(argument._v if argument.is_sparse else argument)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from engine.autograd.api import grad
 from engine.autograd.graph import registered
 from engine.backends import xp_of
-from engine.grad_mode import mode
+from engine.core.grad_mode import mode
 from engine.tensor import Tensor, wrap
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -50,7 +50,7 @@ def _as_tuple(value: Any, what: str, function: str) -> tuple[bool, _Tensors]:
 
 
 def _own(inputs: _Tensors, create_graph: bool) -> _Tensors:
-    """Tensors of our own, so that what `func` captures is told from its arguments."""
+    """Tensors of our own, so that what `func` captures is distinguished from its arguments."""
     return tuple(i.view_as(i) if create_graph and i.requires_grad else i.detach().requires_grad_() for i in inputs)
 
 
@@ -100,17 +100,24 @@ def _zeros(like: Tensor) -> Tensor:
 
 
 def _gradients(
-    outputs: Sequence[Tensor], inputs: _Tensors, weights: Sequence[Tensor | None], create_graph: bool,
+    outputs: Sequence[Tensor],
+    inputs: _Tensors,
+    weights: Sequence[Tensor | None],
+    create_graph: bool,
     keep: bool | None = None,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:
     """`grad` of the outputs that have history; None for what depends on nothing."""
     pairs = [(o, w) for o, w in zip(outputs, weights) if o.requires_grad]
     if not pairs:
         return (None,) * len(inputs)
     return grad(
-        [o for o, _ in pairs], inputs, [w for _, w in pairs], retain_graph=keep, create_graph=create_graph,
+        [o for o, _ in pairs],
+        inputs,
+        [w for _, w in pairs],
+        retain_graph=keep,
+        create_graph=create_graph,
         allow_unused=True,
-    )  # fmt: skip
+    )
 
 
 _INDEPENDENT = (
@@ -162,10 +169,14 @@ def vjp(
         own = _own(given, create_graph)
         out_tuple, outputs = _call(func, own, "vjp", strict)
         vs = _vector(
-            v, outputs, out_tuple, "vjp", create_graph,
+            v,
+            outputs,
+            out_tuple,
+            "vjp",
+            create_graph,
             "The vector v can only be None if the user-provided function returns a single Tensor with a single "
             "element.",
-        )  # fmt: skip
+        )
         result = _filled(_gradients(outputs, own, vs, create_graph), own, strict)
         if strict and create_graph:
             _check_depends(result, _CONSTANT)
@@ -187,10 +198,14 @@ def jvp(
         in_tuple, given = _as_tuple(inputs, "inputs", "jvp")
         own = _own(given, create_graph)
         vs = _vector(
-            v, own, in_tuple, "jvp", create_graph,
+            v,
+            own,
+            in_tuple,
+            "jvp",
+            create_graph,
             "The vector v can only be None if the input to the user-provided function is a single Tensor with a single "
             "element.",
-        )  # fmt: skip
+        )
         out_tuple, outputs = _call(func, own, "jvp", strict)
         weights = tuple(_zeros(o).requires_grad_() for o in outputs)
         back = _filled(_gradients(outputs, own, weights, True), own, strict)
@@ -206,9 +221,13 @@ def jvp(
 
 
 def jacobian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
     strategy: str = "reverse-mode",
-) -> Any:  # fmt: skip
+) -> Any:
     """The Jacobian: for output (*o) and input (*i) a Tensor (*o, *i); a tuple an output of a tuple an input.
 
     vectorize: accepted; the rows are computed one by one.  strategy: "reverse-mode", or "forward-mode" (column by
@@ -243,7 +262,7 @@ def jacobian(
 
 def _rows(output: Tensor, nr: int, inputs: _Tensors, create_graph: bool, strict: bool) -> _Tensors:
     """The Jacobian of one output with respect to each input."""
-    import engine
+    from engine.ops import functions as torch
 
     found: list[list[Tensor]] = [[] for _ in inputs]
     count = output.numel()
@@ -266,7 +285,7 @@ def _rows(output: Tensor, nr: int, inputs: _Tensors, create_graph: bool, strict:
                 )
             found[i].append(g)
     return tuple(
-        engine.stack(list_of).reshape(*output.shape, *ref.shape)
+        torch.stack(list_of).reshape(*output.shape, *ref.shape)
         if count
         else registered.zeros((*output.shape, *ref.shape), ref._array.dtype, ref._array)
         for list_of, ref in zip(found, inputs)
@@ -289,9 +308,13 @@ def _scalar(func: Callable[..., Any], function: str) -> Callable[..., Any]:
 
 
 def hessian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:  # fmt: skip
+) -> Any:
     """The Hessian of a function of one element: for inputs (*a) and (*b) a Tensor (*a, *b), in a tuple of tuples."""
     in_tuple, given = _as_tuple(inputs, "inputs", "hessian")
     scalar = _scalar(func, "hessian")

@@ -3,7 +3,7 @@
 An edge is `(node, output_nr)` or None for an input that needs no gradient.  A tensor that has history holds the
 edge to the node that made it; a leaf reaches its one AccumulateGrad through a weak reference.
 
-Nothing here knows an operation; what is needed of them (`add`, `clone`, ...) is handed in by `ops` (see `Registered`).
+Nothing here knows an operation; what is needed of them (`add`, `clone`, ...) is registered by `ops` (see `Registered`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from numpy import ndarray
 
 from engine import backends
 from engine.backends.references import LOCAL, LOCAL_AND_ONE
-from engine.grad_mode import mode
-from engine.hooks import HookDict, RemovableHandle
+from engine.core.grad_mode import mode
+from engine.core.hooks import HookDict, RemovableHandle
+from engine.core.slots import Slot, Slots
 
 Edge = tuple["Node", int]
 
@@ -28,38 +29,40 @@ next_seq = itertools.count().__next__
 new = object.__new__
 
 
-class Registered:
+class Registered(Slots):
     """Operations the graph needs, set once by the op modules: an upper layer hands them down."""
 
-    add: Callable[..., Any]  # add(a, b) -> a + b
-    add_: Callable[..., Any]  # add_(a, b): in place, no history
-    clone: Callable[..., Any]  # clone(t)
-    clone_strided: Callable[..., Any]  # clone_strided(t, shape, strides): clone laid out in those byte strides
-    zero_: Callable[..., Any]  # zero_(t)
-    contiguous_copy: Callable[..., Any]  # contiguous_copy(t, like) -> own memory, in the layout of `like`
-    copy_: Callable[..., Any]  # copy_(dst, src)
-    cast: Callable[..., Any]  # cast(t, dtype)
-    zeros: Callable[..., Any]  # zeros(shape, dtype, like=array)
-    sum_to_size: Callable[..., Any]  # sum_to_size(t, shape)
-    resize_out: Callable[..., Any]  # resize_out(t, shape): make room for an out= result
-    isnan_any: Callable[..., bool]
-    stack: Callable[..., Any]  # stack(tensors)
-    at_end: Callable[[Callable[[bool], None]], None]  # to be called when the pass that runs ends, or fails
-    saved_hooks: Callable[[str], Any]  # what saved_hooks.py has under a name
-    begin_conversion: Callable[[], None]  # before the first tensor in a layout of the engine's choice
-    wrap: Callable[..., Any]  # wrap(array) -> Tensor on that memory
-    Tensor: Any  # the class itself
-    subclass_made: Callable[[type], None]  # an instance of a subclass of Tensor has been made
+    add: Slot[Callable[..., Any]]  # add(a, b) -> a + b
+    add_: Slot[Callable[..., Any]]  # add_(a, b): in place, no history
+    clone: Slot[Callable[..., Any]]  # clone(t)
+    clone_strided: Slot[Callable[..., Any]]  # clone_strided(t, shape, strides): clone laid out in those byte strides
+    zero_: Slot[Callable[..., Any]]  # zero_(t)
+    contiguous_copy: Slot[Callable[..., Any]]  # contiguous_copy(t, like) -> own memory, in the layout of `like`
+    copy_: Slot[Callable[..., Any]]  # copy_(dst, src)
+    cast: Slot[Callable[..., Any]]  # cast(t, dtype)
+    zeros: Slot[Callable[..., Any]]  # zeros(shape, dtype, like=array)
+    sum_to_size: Slot[Callable[..., Any]]  # sum_to_size(t, shape)
+    resize_out: Slot[Callable[..., Any]]  # resize_out(t, shape): make room for an out= result
+    isnan_any: Slot[Callable[..., bool]]
+    stack: Slot[Callable[..., Any]]  # stack(tensors)
+    at_end: Slot[Callable[[Callable[[bool], None]], None]]  # to be called when the pass that runs ends, or fails
+    saved_hooks: Slot[Callable[[str], Any]]  # what saved_hooks.py has under a name
+    begin_conversion: Slot[Callable[[], None]]  # before the first tensor in a layout of the engine's choice
+    wrap: Slot[Callable[..., Any]]  # wrap(array) -> Tensor on that memory
+    Tensor: Slot[Any]  # the class itself
+    subclass_made: Slot[Callable[[type], None]]  # an instance of a subclass of Tensor has been made
 
 
 registered = Registered()
 
 
 class Extra:
-    """What few nodes have: hooks, the user's metadata, tensors that keep their gradient, a forward traceback."""
+    """The rare attributes of a node: hooks, the user's metadata, tensors that retain their gradient, a forward
+    traceback."""
 
     __slots__ = (
         "__weakref__",
+        "also_saved",
         "metadata",
         "post_hooks",
         "pre_hooks",
@@ -76,11 +79,12 @@ class Extra:
         self.post_hooks: HookDict | None = None  # Node.register_hook
         self.retains: dict[int, Any] | None = None  # output_nr -> weakref to a tensor with retain_grad()
         self.traceback: list[str] | None = None
+        self.also_saved: Any = None  # what torch saves and no formula here reads: `versions.AlsoSaved`
         self.shown: Any = None  # what `next_functions` says, of a node that stands for several of torch's
 
 
 class Node:
-    """One recorded operation.  Subclasses (one an op) implement `apply(grads, needs)`.
+    """One recorded operation.  Subclasses (one per op) implement `apply(grads, needs)`.
 
     `next_edges`: an edge or None for each tensor input.  `saved`: what backward needs of tensors; None once freed,
     () if nothing was saved.  `args`: numbers, shapes and other arguments.  `sequence_nr`: order of creation.
@@ -88,8 +92,9 @@ class Node:
 
     __slots__ = ("__weakref__", "_extra", "args", "next_edges", "saved", "sequence_nr")
     n_outputs = 1
-    arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in gradient_text.py
+    arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in gradients.py
     guarded = False  # its outputs may not be written to: a Module's full backward hooks would be passed by
+    kept_results: frozenset[int] = frozenset()  # the outputs in `saved` that torch does not save
     last: Any = None  # called before the only pass through a node that can free what it saved while it runs
     always_runs = False  # a user's Function runs on undefined gradients too, with zeros
 
@@ -114,6 +119,8 @@ class Node:
         """Free what was saved; a later apply raises."""
         if self.saved:
             self.saved = None
+        if self._extra is not None and self._extra.also_saved is not None:
+            self._extra.also_saved.free()
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
@@ -286,7 +293,7 @@ def plus(a: Any, b: Any) -> Any:
 
 
 def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
-    """Note [Accumulation]
+    """Add a gradient to `.grad` of a leaf.
 
     The first gradient becomes `.grad` itself only if nobody else can see its memory and it is laid out as the
     leaf is; otherwise a copy does.  Later ones are added in place, so that whoever holds `.grad` sees the sum;
@@ -298,15 +305,19 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
         variable._grad = total if mode.enabled else total.detach()
         return
     if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
-        gradient = registered.cast(gradient, variable.dtype)
-        stealable = not mode.enabled
+        wanted = variable.grad_dtype
+        if wanted is not None and gradient.dtype is not wanted:
+            gradient = registered.cast(gradient, wanted)
+            stealable = not mode.enabled
     if had is None:
         array = gradient._array
         # a private array: the tensor's attribute and the name `array` hold it
         if (
-            stealable and backends.owns(array) and sys.getrefcount(array) == LOCAL_AND_ONE
+            stealable
+            and backends.owns(array)
+            and sys.getrefcount(array) == LOCAL_AND_ONE
             and _same_layout(array, variable._array)
-        ):  # fmt: skip
+        ):
             gradient._requires_grad, gradient._edge = False, None
             variable._grad = gradient
         elif mode.enabled and gradient._requires_grad:
@@ -331,10 +342,7 @@ def run_hooks(hooks: HookDict, gradient: Any) -> Any:
         result = hook(gradient)
         if result is not None:
             if not hasattr(result, "_array"):
-                raise TypeError(
-                    f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect type: expected a Tensor, got "
-                    f"{type(result).__name__}"
-                )
+                raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
             if gradient is None:
                 raise RuntimeError("can't replace a None gradient with a non-None value")
             if result.shape != gradient.shape:
@@ -370,6 +378,16 @@ def edge_of(tensor: Any) -> Edge:
     return accumulate_edge(tensor)
 
 
+def unrecorded(tensor: Any) -> bool:
+    """The `_requires_grad` of a view of `tensor`, which says that it requires grad, where no history is recorded.
+
+    False where the base is a leaf that does, as in torch: what is computed with the view never reaches the leaf, and
+    it may be written to.
+    """
+    base = tensor if tensor._base is None else tensor._base
+    return mode.inference or base._edge is not None or not requires_grad_of(base)
+
+
 class GradientEdge(NamedTuple):
     """An edge as `autograd.grad` and `backward` take it in place of a tensor, which may then be freed."""
 
@@ -386,7 +404,7 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
 
 
 class View:
-    """How a view came from its base.
+    """The derivation of a view from its base.
 
     `edge`, `version`: its history and the version of the memory it was made at.  `step`: (parent View or None, op,
     args): the ops to replay on the base.  `recorded`: made with grad mode on.  `multiple`: one of several outputs.
@@ -452,7 +470,7 @@ MAYBE = 2  # `_requires_grad` of a view whose base needed no gradient when the v
 
 
 def requires_grad_of(tensor: Any) -> bool:
-    """Whether a tensor requires grad; settles the MAYBE of a view."""
+    """Return whether a tensor requires grad; decides the MAYBE of a view."""
     flag = tensor._requires_grad
     if flag == MAYBE:
         if tensor._base is None or not requires_grad_of(tensor._base):  # None: an inference tensor

@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from engine.autograd.graph import Edge, Node, View, edge_of, registered, replay, requires_grad_of
-from engine.grad_mode import mode
+from engine.autograd.versions import second_time
+from engine.core.grad_mode import mode
 
-_NO_GRAD_VIEW = (
-    "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case "
+_MULTIPLE = (
+    " This view is the output of a function that returns multiple views. Such functions do not allow the output views "
+    "to be modified inplace. You should replace the inplace operation by an out-of-place one."
+)
+_NO_GRAD = (
+    " Given that this use case "
     "is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace "
     "either both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want "
     "the inplace to be tracked)."
 )
 
 
-def check_writable(tensor: Any) -> None:
+def check_writable(tensor: Any, expanded: str = "") -> None:
     """Raise for a write that may not happen: a leaf that requires grad, a view of one, cells that overlap.
 
-    Called before anything is computed, so that a refused operation leaves the values as they were.
+    Called before anything is computed, so that a refused operation leaves the values as they were.  expanded: as the
+    option of `op`, whether cells that overlap may be written.
     """
     array = tensor._array if tensor._channels_last is None else tensor._channels_last
-    if 0 in array.strides and array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
+    _check_history(tensor)
+    if (
+        0 in array.strides
+        and expanded != "allowed"
+        and array.size
+        and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape))
+    ):
+        if expanded:
+            warnings.warn(
+                f"Use of {expanded} on expanded tensors is deprecated. Please clone() the tensor before performing "
+                "this operation.",
+                stacklevel=3,
+            )
+            return
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
         )
+
+
+def _check_history(tensor: Any) -> None:
+    """Raise for a leaf that requires grad, a view of one, and memory that may not be written."""
     if tensor._vc.__class__ is not list:
         tensor._vc.check_writable()
     if not (tensor._requires_grad and mode.enabled and requires_grad_of(tensor)):
@@ -57,16 +81,18 @@ def _refuse_guarded(node: Node, number: int) -> None:
 
 
 def _check_view(view: View) -> None:
-    if view.multiple:
-        node, number = (None, 0) if view.edge is None else view.edge
-        function = "this view's function" if node is None else node.name().partition("Backward")[0]
-        raise RuntimeError(
-            f"Output {number} of {function} is a view and is being modified inplace. This view is the output of a "
-            "function that returns multiple views. Such functions do not allow the output views to be modified "
-            "inplace. You should replace the inplace operation by an out-of-place one."
-        )
-    if not view.recorded:
-        raise RuntimeError(_NO_GRAD_VIEW)
+    """Raise where the view, or the nearest one that it was taken from, was made in a way that forbids the write."""
+    made: View | None = view
+    while made is not None and made.recorded and not made.multiple:
+        made = made.step[0]
+    if made is None:
+        return
+    if view.edge is None:
+        message = "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
+    else:
+        node, number = view.edge
+        message = f"Output {number} of {node.name().partition('Backward')[0]} is a view and is being modified inplace."
+    raise RuntimeError(message + (_MULTIPLE if made.recorded else _NO_GRAD))
 
 
 def rebase(tensor: Any, node: Node) -> None:
@@ -102,6 +128,8 @@ class CopySlices(Node):
 
     def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
         node = self.node
+        if node is None:
+            second_time()
         result = registered.clone_strided(grads[0], self.shape, self.strides)
         piece = replay(self.steps, result)
         inner = node.apply([registered.clone(piece)], needs)
@@ -116,4 +144,11 @@ class CopySlices(Node):
         return "torch::autograd::CopySlices"
 
     def release(self) -> None:
-        self.node.release()
+        """Free what the write saved; a later pass is an error even where that was nothing, as in torch.
+
+        Not of operations that are made of a write here and are none in torch, which have names of their own.
+        """
+        if self.node is not None:
+            self.node.release()
+            if self.__class__ is CopySlices:
+                self.node = None  # type: ignore[assignment]

@@ -2,8 +2,7 @@
 
 https://docs.pytorch.org/docs/2.13/autograd.html#profiler
 
-Note [Profiling]
-Nothing here is on the way of an op until a profile begins; then `binder.instrument()` puts a wrapper round every kernel
+No op runs anything of this module until a profile begins; then `binder.instrument()` puts a wrapper round every kernel
 and `engine.observers` one round every backward node, and takes both away when the last profile ends.  An event is the
 run of one kernel (named `aten::NAME`; the checks round it are the parent's own time), of one node of the graph, or of a
 `record_function` block, in whatever thread.  Every profile that is on when an event ends has it, so profiles nest.
@@ -23,7 +22,6 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from engine.autograd import engine as backward_engine
-from engine.autograd.flops import FORMULAS
 from engine.autograd.graph import next_seq
 from engine.autograd.profiler_util import (
     EventList,
@@ -37,9 +35,19 @@ from engine.backends import is_array, registered
 from engine.dispatch import Op, binder
 
 __all__ = [
-    "EnforceUnique", "EventList", "FunctionEvent", "FunctionEventAvg", "Interval", "Kernel", "emit_nvtx",
-    "format_time", "load_nvprof", "parse_nvprof_trace", "profile", "record_function",
-]  # fmt: skip
+    "EnforceUnique",
+    "EventList",
+    "FunctionEvent",
+    "FunctionEventAvg",
+    "Interval",
+    "Kernel",
+    "emit_nvtx",
+    "format_time",
+    "load_nvprof",
+    "parse_nvprof_trace",
+    "profile",
+    "record_function",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -156,7 +164,7 @@ def _owner(array: Any) -> Any:
 def _kernel_wrapper(record: Op, kernel: Any) -> Any:
     """`kernel` with an event round it."""
     name = "aten::" + record.called
-    formula = FORMULAS[record.name][1] if record.name in FORMULAS else None
+    formula = record.flops[1] if record.flops else None
 
     def timed(xp: Any, *args: Any, **kwargs: Any) -> Any:
         event = _begin(name, args)
@@ -224,11 +232,11 @@ class profile(_Sink):
     """Context that records every op, backward node and labelled block that runs inside, in all threads.
 
     enabled: False makes it do nothing.  use_cuda: also wait for the device after each op, so that its time counts;
-    without CUDA a warning says that it is off.  record_shapes: keep `input_shapes`.  profile_memory: bytes of results.
-    with_stack: keep the callers.  with_flops: count multiplications and additions of products and convolutions.
-    The other options of torch are accepted and do nothing.
-    Afterwards: `function_events`, `key_averages()`, `total_average()`, `table()`, `export_chrome_trace(path)`,
-    `self_cpu_time_total` (us); before the end of the block these raise RuntimeError.
+    without CUDA a warning says that it is disabled.  record_shapes: keep `input_shapes`.  profile_memory: bytes of
+    results. with_stack: keep the callers.  with_flops: count multiplications and additions of products and
+    convolutions.  The other options of torch are accepted and do nothing.  Afterwards: `function_events`,
+    `key_averages()`, `total_average()`, `table()`, `export_chrome_trace(path)`, `self_cpu_time_total` (us); before the
+    end of the block these raise RuntimeError.
 
         with profile() as prof:
             model(x).sum().backward()
@@ -236,11 +244,22 @@ class profile(_Sink):
     """
 
     def __init__(
-        self, enabled: bool = True, use_cuda: bool = False, record_shapes: bool = False, *,
-        use_device: str | None = None, with_flops: bool = False, profile_memory: bool = False,
-        with_stack: bool = False, with_modules: bool = False, use_kineto: bool = False, use_cpu: bool = True,
-        experimental_config: Any = None, acc_events: bool = False, custom_trace_id_callback: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        enabled: bool = True,
+        use_cuda: bool = False,
+        record_shapes: bool = False,
+        *,
+        use_device: str | None = None,
+        with_flops: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_modules: bool = False,
+        use_kineto: bool = False,
+        use_cpu: bool = True,
+        experimental_config: Any = None,
+        acc_events: bool = False,
+        custom_trace_id_callback: Any = None,
+    ) -> None:
         self.enabled = bool(enabled)
         self.use_device = "cuda" if use_cuda else use_device
         if self.enabled and self.use_device == "cuda" and _cuda() is None:
@@ -282,16 +301,22 @@ class profile(_Sink):
             self._collected.append(event)
 
     def _events(self) -> EventList:
-        """What was collected, in order of time, with parents and children."""
+        """Build the events collected, in order of time, with parents and children."""
         events = []
         by_id: dict[int, FunctionEvent] = {}
         for item in sorted(self._collected, key=lambda e: (e.start, e.id)):
             event = FunctionEvent(
-                item.id, item.name, item.thread, (item.start - self._began) / 1e3, (item.end - self._began) / 1e3,
-                input_shapes=item.shapes if self.shapes else None, stack=item.stack if self.stacks else None,
-                cpu_memory_usage=item.bytes if self.memory else 0, sequence_nr=item.node,
+                item.id,
+                item.name,
+                item.thread,
+                (item.start - self._began) / 1e3,
+                (item.end - self._began) / 1e3,
+                input_shapes=item.shapes if self.shapes else None,
+                stack=item.stack if self.stacks else None,
+                cpu_memory_usage=item.bytes if self.memory else 0,
+                sequence_nr=item.node,
                 flops=item.flops if self.flops else None,
-            )  # fmt: skip
+            )
             by_id[item.id] = event
             events.append(event)
             parent = by_id.get(item.parent) if item.parent is not None else None
@@ -333,15 +358,27 @@ class profile(_Sink):
         return str(self.function_events)
 
     def table(
-        self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75,
-        max_name_column_width: int = 55, max_shapes_column_width: int = 80, header: str | None = None,
-        top_level_events_only: bool = False, time_unit: str | None = None,
-    ) -> str:  # fmt: skip
+        self,
+        sort_by: str | None = None,
+        row_limit: int = 100,
+        max_src_column_width: int = 75,
+        max_name_column_width: int = 55,
+        max_shapes_column_width: int = 80,
+        header: str | None = None,
+        top_level_events_only: bool = False,
+        time_unit: str | None = None,
+    ) -> str:
         """The events as a text table.  See `EventList.table`."""
         return self._finished().table(
-            sort_by, row_limit, max_src_column_width, max_name_column_width, max_shapes_column_width, header,
-            top_level_events_only, time_unit,
-        )  # fmt: skip
+            sort_by,
+            row_limit,
+            max_src_column_width,
+            max_name_column_width,
+            max_shapes_column_width,
+            header,
+            top_level_events_only,
+            time_unit,
+        )
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the events for chrome://tracing.  See `EventList.export_chrome_trace`."""
@@ -354,8 +391,11 @@ class profile(_Sink):
         self._finished().export_stacks(path, metric)
 
     def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False,
-    ) -> EventList:  # fmt: skip
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
         """The events summed by name (and input shapes).  See `EventList.key_averages`."""
         return self._finished().key_averages(group_by_input_shape, group_by_stack_n)
 
@@ -497,9 +537,13 @@ def parse_nvprof_trace(path: str | os.PathLike[str]) -> list[FunctionEvent]:
             for row in connection.execute(_MARKERS):
                 unique.see(row["marker_id"])
                 events[row["marker_id"]] = FunctionEvent(
-                    row["marker_id"], strings[row["name"]], 0, row["start_time"] / 1e3, row["end_time"] / 1e3,
+                    row["marker_id"],
+                    strings[row["name"]],
+                    0,
+                    row["start_time"] / 1e3,
+                    row["end_time"] / 1e3,
                     node_id=0,
-                )  # fmt: skip
+                )
             for row in _kernel_rows(connection):
                 unique.see(row["marker_id"], row["runtime_id"])
                 name = strings.get(row["kernel_name"], str(row["kernel_name"]))

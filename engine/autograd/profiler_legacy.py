@@ -9,7 +9,7 @@ __all__ = ["profile"]
 
 
 def _profiler_enabled() -> bool:
-    """Whether a profile is being taken."""
+    """Return whether a profile is being taken."""
     return bool(profiler._active)
 
 

@@ -1,4 +1,4 @@
-"""What a profile consists of: `FunctionEvent`, `EventList`, `FunctionEventAvg`, and their table.
+"""The parts of a profile: `FunctionEvent`, `EventList`, `FunctionEventAvg`, and their table.
 
 All times are microseconds.  https://docs.pytorch.org/docs/2.13/autograd.html#profiler
 """
@@ -103,12 +103,26 @@ class FunctionEvent(_Times):
     """
 
     def __init__(
-        self, id: int, name: str, thread: int, start_us: float, end_us: float,
-        input_shapes: list[Any] | None = None, stack: list[str] | None = None, scope: int = 0,
-        cpu_memory_usage: int = 0, device_memory_usage: int = 0, sequence_nr: int = -1, node_id: int = -1,
-        is_async: bool = False, is_remote: bool = False, overload_name: str = "", flops: int | None = None,
-    ) -> None:  # fmt: skip
-        self.id, self.name, self.thread = id, name, thread
+        self,
+        id: int,
+        name: str,
+        thread: int,
+        start_us: float,
+        end_us: float,
+        input_shapes: list[Any] | None = None,
+        stack: list[str] | None = None,
+        scope: int = 0,
+        cpu_memory_usage: int = 0,
+        device_memory_usage: int = 0,
+        sequence_nr: int = -1,
+        node_id: int = -1,
+        is_async: bool = False,
+        is_remote: bool = False,
+        overload_name: str = "",
+        flops: int | None = None,
+    ) -> None:
+        self.id, self.thread = id, thread
+        self.name = "ProfilerStep*" if name.startswith("ProfilerStep#") else name  # the steps are summed as one
         self.trace_name = name
         self.overload_name = overload_name
         self.node_id = node_id
@@ -127,7 +141,7 @@ class FunctionEvent(_Times):
 
     @property
     def key(self) -> str:
-        """What `key_averages` groups by: the name."""
+        """The name, by which `key_averages` groups events."""
         return self.name
 
     def append_kernel(self, name: str, device: int, duration: float) -> None:
@@ -233,21 +247,45 @@ class FunctionEventAvg(_Times):
 
 
 _SUMS = (
-    "count", "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total",
-    "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage",
-)  # fmt: skip
+    "count",
+    "cpu_time_total",
+    "self_cpu_time_total",
+    "device_time_total",
+    "self_device_time_total",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+    "device_memory_usage",
+    "self_device_memory_usage",
+)
 _SORT_KEYS = (
-    "cpu_time", "cuda_time", "device_time", "cpu_time_total", "cuda_time_total", "device_time_total",
-    "self_cpu_time_total", "self_cuda_time_total", "self_device_time_total", "cpu_memory_usage",
-    "device_memory_usage", "self_cpu_memory_usage", "self_device_memory_usage", "count",
-)  # fmt: skip
+    "cpu_time",
+    "cuda_time",
+    "device_time",
+    "cpu_time_total",
+    "cuda_time_total",
+    "device_time_total",
+    "self_cpu_time_total",
+    "self_cuda_time_total",
+    "self_device_time_total",
+    "cpu_memory_usage",
+    "device_memory_usage",
+    "self_cpu_memory_usage",
+    "self_device_memory_usage",
+    "count",
+)
 
 
 class EventList(list):  # type: ignore[type-arg]
     """A list of FunctionEvents (in order of time) or of FunctionEventAvgs, with table, averages and export."""
 
-    def __init__(self, events: Iterable[Any] = (), *, use_device: str | None = None, profile_memory: bool = False,
-                 with_flops: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        events: Iterable[Any] = (),
+        *,
+        use_device: str | None = None,
+        profile_memory: bool = False,
+        with_flops: bool = False,
+    ) -> None:
         super().__init__(events)
         self._use_device = use_device
         self._profile_memory = profile_memory
@@ -262,10 +300,16 @@ class EventList(list):  # type: ignore[type-arg]
         return float(sum(event.self_cpu_time_total for event in self))
 
     def table(
-        self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75,
-        max_name_column_width: int = 55, max_shapes_column_width: int = 80, header: str | None = None,
-        top_level_events_only: bool = False, time_unit: str | None = None,
-    ) -> str:  # fmt: skip
+        self,
+        sort_by: str | None = None,
+        row_limit: int = 100,
+        max_src_column_width: int = 75,
+        max_name_column_width: int = 55,
+        max_shapes_column_width: int = 80,
+        header: str | None = None,
+        top_level_events_only: bool = False,
+        time_unit: str | None = None,
+    ) -> str:
         """The events as a text table, highest `sort_by` first, `row_limit` rows at most (-1: all).
 
         sort_by: None (order of time) or one of cpu_time, cpu_time_total, self_cpu_time_total, cuda_time,
@@ -304,16 +348,32 @@ class EventList(list):  # type: ignore[type-arg]
                 args["Input Dims"] = event.input_shapes
             if event.stack:
                 args["Call stack"] = event.stack
-            trace.append({
-                "name": event.trace_name, "ph": "X", "ts": event.time_range.start,
-                "dur": event.time_range.elapsed_us(), "tid": event.thread, "pid": pid, "cat": "cpu_op", "args": args,
-            })  # fmt: skip
+            trace.append(
+                {
+                    "name": event.trace_name,
+                    "ph": "X",
+                    "ts": event.time_range.start,
+                    "dur": event.time_range.elapsed_us(),
+                    "tid": event.thread,
+                    "pid": pid,
+                    "cat": "cpu_op",
+                    "args": args,
+                }
+            )
             at = event.time_range.start
             for kernel in event.kernels:
-                trace.append({
-                    "name": kernel.name, "ph": "X", "ts": at, "dur": kernel.duration,
-                    "tid": f"stream of device {kernel.device}", "pid": pid, "cat": "kernel", "args": {},
-                })  # fmt: skip
+                trace.append(
+                    {
+                        "name": kernel.name,
+                        "ph": "X",
+                        "ts": at,
+                        "dur": kernel.duration,
+                        "tid": f"stream of device {kernel.device}",
+                        "pid": pid,
+                        "cat": "kernel",
+                        "args": {},
+                    }
+                )
                 at += kernel.duration
         trace += self._arrows(pid)
         with open(path, "w", encoding="utf-8") as file:
@@ -349,8 +409,11 @@ class EventList(list):  # type: ignore[type-arg]
                     file.write(f"{lines} {value}\n")
 
     def key_averages(
-        self, group_by_input_shapes: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False,
-    ) -> EventList:  # fmt: skip
+        self,
+        group_by_input_shapes: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
         """The events summed by name, and by input shapes or the innermost stack lines if asked: FunctionEventAvgs."""
         stats: dict[Any, FunctionEventAvg] = {}
         for event in self:
@@ -361,8 +424,12 @@ class EventList(list):  # type: ignore[type-arg]
             if found is None:
                 found = stats[key] = FunctionEventAvg()
             found.add(event)
-        averages = EventList(stats.values(), use_device=self._use_device, profile_memory=self._profile_memory,
-                             with_flops=self._with_flops)  # fmt: skip
+        averages = EventList(
+            stats.values(),
+            use_device=self._use_device,
+            profile_memory=self._profile_memory,
+            with_flops=self._with_flops,
+        )
         for average in averages:
             if not group_by_input_shapes:
                 average.input_shapes = ""
@@ -392,9 +459,14 @@ def _clip(text: str, width: int | None) -> str:
 
 
 def _table(
-    whole: EventList, rows: Sequence[Any], name_width: int, shapes_width: int, source_width: int,
-    header: str | None, unit: str | None,
-) -> str:  # fmt: skip
+    whole: EventList,
+    rows: Sequence[Any],
+    name_width: int,
+    shapes_width: int,
+    source_width: int,
+    header: str | None,
+    unit: str | None,
+) -> str:
     """The text of `EventList.table`."""
     scale = {"s": 1e6, "ms": 1e3, "us": 1.0}
 
@@ -424,14 +496,20 @@ def _table(
     lines: list[list[str]] = []
     for e in rows:
         line = [
-            _clip(str(e.key), name_width), _share(e.self_cpu_time_total, cpu), time(e.self_cpu_time_total),
-            _share(e.cpu_time_total, cpu), time(e.cpu_time_total), time(e.cpu_time),
-        ]  # fmt: skip
+            _clip(str(e.key), name_width),
+            _share(e.self_cpu_time_total, cpu),
+            time(e.self_cpu_time_total),
+            _share(e.cpu_time_total, cpu),
+            time(e.cpu_time_total),
+            time(e.cpu_time),
+        ]
         if with_device:
             line += [
-                time(e.self_device_time_total), _share(e.self_device_time_total, device),
-                time(e.device_time_total), time(e.device_time),
-            ]  # fmt: skip
+                time(e.self_device_time_total),
+                _share(e.self_device_time_total, device),
+                time(e.device_time_total),
+                time(e.device_time),
+            ]
         if whole._profile_memory:
             line += [format_memory(e.cpu_memory_usage), format_memory(e.self_cpu_memory_usage)]
         line.append(str(e.count))

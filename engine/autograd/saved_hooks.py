@@ -1,10 +1,9 @@
 """`saved_tensors_hooks` and what is made of it: what backward needs, handed to functions of the user's.
 
-Note [Hooks on saved tensors]
-Nothing in an operation asks for such hooks.  While a context of them is open the functions of the op table carry the
-code of a listener, as under `vmap`: it runs the operation and hands what the new node saved to the innermost hooks of
-the thread.  The node's class becomes one that unpacks before it runs and whose gradients are never taken over arrays.
-Versions are not checked: what the hook returns is the user's.
+Nothing in an operation asks for such hooks.  While a context of them is open the functions of the op table are
+listened to (`dispatch/gate.py`): the listener runs the operation and hands what the new node saved to the innermost
+hooks of the thread.  The node's class becomes one that unpacks before it runs and whose gradients are never taken over
+arrays.  Versions are not checked: what the hook returns is the user's.
 """
 
 from __future__ import annotations
@@ -12,23 +11,19 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from engine import dispatch
+from engine.autograd import versions
 from engine.autograd.graph import Node, accumulate_edge, edge_of, next_seq, requires_grad_of
 from engine.autograd.inplace import CopySlices
 from engine.autograd.versions import SavedResult, second_time
-from engine.dispatch.arguments import after_compiling
-from engine.dispatch.listeners import copied, listener_code
-from engine.grad_mode import no_grad
+from engine.core.grad_mode import no_grad
+from engine.dispatch.gate import Listener
 from engine.tensor import Tensor, wrap, wrap_alias
 
 __all__ = ["allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "save_on_cpu", "saved_tensors_hooks"]
-
-_lock = threading.RLock()
-_open = 0
-_kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
 
 
 class _Stack(threading.local):
@@ -42,9 +37,11 @@ _stack = _Stack()
 
 
 class _Packed:
-    """What a node saved, packed."""
+    """The values that a node saved, packed by the hooks."""
 
-    def __init__(self, saved: Sequence[Any], hooks: tuple[Callable[..., Any], Callable[..., Any]]) -> None:
+    def __init__(
+        self, saved: Sequence[Any], hooks: tuple[Callable[..., Any], Callable[..., Any]], kept: frozenset[int]
+    ) -> None:
         self.unpack = hooks[1]
         self.entries: list[Any] = []
         with no_grad():
@@ -52,7 +49,9 @@ class _Packed:
                 if isinstance(entry, Tensor):
                     self.entries.append(("tensor", _packed(hooks[0], entry.detach()), _edge(entry)))
                 elif isinstance(entry, SavedResult):
-                    self.entries.append(("result", _packed(hooks[0], wrap(entry.array)), entry.nr))
+                    # the user may write to a result that torch does not save: what is unpacked stays as it was
+                    array = entry.array.copy() if entry.nr in kept else entry.array
+                    self.entries.append(("result", _packed(hooks[0], wrap(array)), entry.nr))
                 elif isinstance(entry, tuple) and entry and isinstance(entry[0], Tensor):
                     made = [("tensor", _packed(hooks[0], t.detach()), _edge(t)) for t in entry]
                     self.entries.append(("list", made, None))
@@ -81,9 +80,9 @@ class _Packed:
                 found.append(tuple(self._tensor(v, e) for _, v, e in value))
             elif found and value is not None and isinstance(found[-1], Tensor):
                 found.append(found[-1]._vc[0])
-            elif found and value is not None and isinstance(found[-1], tuple) and not isinstance(
-                found[-1], SavedResult
-            ):  # fmt: skip
+            elif (
+                found and value is not None and isinstance(found[-1], tuple) and not isinstance(found[-1], SavedResult)
+            ):
                 found.append(tuple(t._vc[0] for t in found[-1]))
             else:
                 found.append(value)
@@ -100,6 +99,19 @@ def _packed(pack: Callable[..., Any], tensor: Tensor) -> Any:
             "you need to perform in-place operations on the input to a pack hook."
         )
     return found
+
+
+def _pack(tensor: Tensor) -> Callable[[], Any] | None:
+    """Pack a tensor that a node saves beside the operands of its formula, by the innermost hooks; None without any."""
+    if not _stack.hooks:
+        return None
+    pack, unpack = _stack.hooks[-1]
+    with no_grad():
+        packed = _packed(pack, tensor.detach())
+    return lambda: unpack(packed)
+
+
+versions.registered.pack = _pack
 
 
 def _edge(tensor: Tensor) -> Any:
@@ -140,36 +152,25 @@ def _nodes(result: Any) -> Iterator[Node]:
             if edge is None and t._base is not None:
                 edge = t._base._edge
             if edge is not None:
-                node = edge[0]
-                yield node.node if node.__class__ is CopySlices else node
+                node = edge[0].node if edge[0].__class__ is CopySlices else edge[0]
+                if node is not None:  # of a graph that was freed
+                    yield node
 
 
-def _listener(function: FunctionType, code: CodeType) -> CodeType:
-    own = copied(function, code)
-
-    def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        hooks = _stack.hooks
-        if not hooks:
-            return own(*args, **kwargs)
-        start = next_seq()
-        result = own(*args, **kwargs)
-        for node in _nodes(result):
-            if node.saved and node.sequence_nr > start and node.__class__ not in _classes.values():
-                node.saved = (_Packed(node.saved, hooks[-1]),)
-                node.__class__ = _packing(node.__class__)
-        return result
-
-    return listener_code(code, heard)
+def _heard(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]) -> Any:
+    hooks = _stack.hooks
+    if not hooks:
+        return proceed(*args, **kwargs)
+    start = next_seq()
+    result = proceed(*args, **kwargs)
+    for node in _nodes(result):
+        if node.saved and node.sequence_nr > start and node.__class__ not in _classes.values():
+            node.saved = (_Packed(node.saved, hooks[-1], node.kept_results),)
+            node.__class__ = _packing(node.__class__)
+    return result
 
 
-def _listen(function: FunctionType) -> None:
-    if not hasattr(function, "op") or function.__code__ is dispatch._STUB:
-        return
-    code = function.__code__
-    known = _kept.get(function)
-    if known is None or (known[0] is not code and known[1] is not code):
-        known = _kept[function] = (code, _listener(function, code))
-    function.__code__ = known[1]
+_listener = Listener(_heard)
 
 
 class saved_tensors_hooks:
@@ -184,31 +185,18 @@ class saved_tensors_hooks:
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def __enter__(self) -> None:
-        global _open
         if _stack.disabled is not None:
             raise RuntimeError(_stack.disabled)
-        with _lock:
-            _open += 1
-            if _open == 1:
-                after_compiling.append(_listen)
-                for function in dispatch.FUNCTIONS:
-                    _listen(function)
+        _listener.begin(dispatch.FUNCTIONS)
         _stack.hooks.append((self.pack_hook, self.unpack_hook))
 
     def __exit__(self, *exc: object) -> None:
-        global _open
         _stack.hooks.pop()
-        with _lock:
-            _open -= 1
-            if _open == 0:
-                after_compiling.remove(_listen)
-                for function, (code, listener) in _kept.items():
-                    if function.__code__ is listener:
-                        function.__code__ = code
+        _listener.end()
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """What backward needs is kept in copies on the CPU, and brought back to its device when it is needed."""
+    """Save the tensors that backward needs as copies on the CPU; reading one copies it back to its device."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         def pack(tensor: Tensor) -> Any:
@@ -228,7 +216,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class _Copies:
-    """What `allow_mutation_on_saved_tensors` gives: nothing is held but by the graph."""
+    """The result of `allow_mutation_on_saved_tensors`: it holds nothing, since copies belong to the graph."""
 
     def clear(self) -> None:
         """Nothing."""

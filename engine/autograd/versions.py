@@ -1,6 +1,5 @@
 """Version counters, and values saved for backward.
 
-Note [Versions]
 A version counter is a one-element list, shared by a base, its views and `detach()` results (the same
 memory seen again), fresh for `.data`.  Every in-place write adds one.  A node that saves a tensor saves the
 number too; reading it back in backward compares.  An *input* is saved as the Tensor.  An *output* is saved as
@@ -17,10 +16,12 @@ https://docs.pytorch.org/docs/2.13/notes/autograd.html#inference-mode
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from engine.backends.references import LOCAL_AND_ONE
-from engine.grad_mode import mode
+from engine.core.grad_mode import mode
+from engine.core.slots import Slot, Slots
 
 SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
@@ -53,7 +54,7 @@ class Aliases:
         self.made[0] += 1
 
     def writes(self) -> int:
-        """How many there were."""
+        """Return the number of writes."""
         return self.past + sum([c[0] for c in self.counters])
 
 
@@ -117,22 +118,67 @@ def second_time() -> NoReturn:
     raise RuntimeError(SECOND_TIME)
 
 
-def guard(result: Any, *tensors: Any) -> Any:
-    """`result`, whose node refuses to run once one of `tensors` (None is skipped) has been written to.
+class AlsoSaved:
+    """The tensors that torch saves for a node whose formula here reads something else.
 
-    For what torch saves where our formula, of other operations, reads something else.  Holds no tensor.
+    It is saved as anything else is: a write to it is refused, `saved_tensors_hooks` pack it, and it is freed by the
+    pass that frees the graph, after which another pass is an error.
     """
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] | None = []
+
+    def add(self, node: Any, tensors: Sequence[Any]) -> None:
+        """Save `tensors` for `node`."""
+        if self.entries is None:
+            second_time()
+        for t in tensors:
+            unpack = registered.pack(t)
+            if unpack is not None:
+                self.entries.append((unpack,))
+                continue
+            if t.is_sparse or t.is_sparse_csr:  # its values are in the graph, not itself
+                self.entries.append((t, t._vc, t._vc[-1], f"{t.type()} {list(t.shape)}"))
+                continue
+            edge = t._edge if t._view is None else t._view.edge
+            mine = edge is not None and edge[0] is node  # the Tensor of an output would tie a cycle
+            self.entries.append((t._array if mine else t, t._vc, t._vc[-1], f"{t.type()} {list(t._array.shape)}"))
+
+    def check(self) -> None:
+        """Raise where the graph was freed, or something in it was written to since."""
+        if self.entries is None:
+            second_time()
+        for entry in self.entries:
+            if len(entry) == 1:
+                entry[0]()
+            elif entry[1][0] != entry[2]:
+                modified(entry[3], "", entry[1][0], entry[2])
+
+    def free(self) -> None:
+        """Forget what was saved."""
+        self.entries = None
+
+
+class Registered(Slots):
+    """The functions of `saved_hooks.py` that saved tensors call."""
+
+    # pack(tensor): what unpacks it again, None where no hooks are open in this thread
+    pack: Slot[Callable[[Any], Callable[[], Any] | None]] = lambda tensor: None
+
+
+registered = Registered()
+
+
+def guard(result: Any, *tensors: Any) -> Any:
+    """`result`, whose node saves `tensors` (None is skipped) too: `AlsoSaved`."""
     node = result.grad_fn
     if node is not None:
-        held = [(t._vc, t._vc[-1], f"{t.type()} {list(t._array.shape)}") for t in tensors if t is not None]
-
-        def check(grads: Any) -> None:
-            for counter, version, described in held:
-                if counter[0] != version:
-                    modified(described, "", counter[0], version)
-
-        check.guards = True  # type: ignore[attr-defined]  # no hook of a user's
-        node.register_prehook(check)
+        more = node._more()
+        if more.also_saved is None:
+            more.also_saved = AlsoSaved()
+        more.also_saved.add(node, [t for t in tensors if t is not None])
     return result
 
 
@@ -142,7 +188,7 @@ def own(grad: Any) -> Any:
 
 
 class SavedResult(NamedTuple):
-    """An output kept for backward: its array, version counter and version, and which output it is."""
+    """An output saved for backward: its array, version counter and version, and which output it is."""
 
     array: Any
     counter: list[int]
@@ -185,9 +231,11 @@ def unpack_result(saved: SavedResult, node: Any, rebuild: Any) -> Any:
     if saved.counter[0] != saved.version:
         tensor = rebuild(saved.array)
         modified(
-            f"{tensor.type()} {list(saved.array.shape)}", f"output {saved.nr} of {_called(node)}",
-            saved.counter[0], saved.version,
-        )  # fmt: skip
+            f"{tensor.type()} {list(saved.array.shape)}",
+            f"output {saved.nr} of {_called(node)}",
+            saved.counter[0],
+            saved.version,
+        )
     tensor = rebuild(saved.array)
     tensor._vc = saved.counter
     tensor._requires_grad = True

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends._lease import Lease
-from engine.device import CPU, device
-from engine.layouts import ChannelsLast
+from engine.backends.cpu.allocator import Lease
+from engine.core.device import CPU, device
+from engine.core.layouts import ChannelsLast
+from engine.core.slots import Keyed
 
 # torch.backends' attributes: light modules of settings
 _SETTINGS = frozenset(["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized"])
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.backends import cpu as cpu
     from engine.backends import cuda as cuda
     from engine.backends import cudnn as cudnn
@@ -80,7 +83,7 @@ class Backend:
         return nullcontext()
 
     def is_pinned(self, array: Any) -> bool:
-        """Whether a host array lies in memory that this backend has page-locked."""
+        """Return whether a host array is in memory that this backend has page-locked."""
         return False
 
     def kernel(self, function: Any) -> Any:
@@ -98,7 +101,8 @@ class Backend:
 
 host = Backend("cpu", np, np.ndarray)
 
-_by_type: dict[type, Backend] = {np.ndarray: host, ChannelsLast: host}
+_by_type: Keyed[type, Backend] = Keyed({np.ndarray: host, ChannelsLast: host})
+_makers: Keyed[str, Callable[[], Backend]] = Keyed()  # of a kind of device: the backend, at its first use
 _by_kind: dict[str, Backend] = {"cpu": host}
 _HOSTS = len(_by_type)
 
@@ -132,7 +136,7 @@ def known(value: Any) -> Backend | None:
 
 
 def is_array(value: Any) -> bool:
-    """Whether `value` is an array of a known backend."""
+    """Return whether `value` is an array of a known backend."""
     return type(value) in _by_type
 
 
@@ -140,23 +144,16 @@ def of_device(where: device) -> Backend:
     """The backend of a device.  Raises RuntimeError when this machine or build has none."""
     found = _by_kind.get(where.type)
     if found is None:
-        if where.type == "cuda":
-            from engine.backends import cuda
-
-            found = cuda.load()
-            register(found)
-        elif where.type == "meta":
-            from engine.backends import meta
-
-            found = meta.Meta()
-            register(found)
-        else:
+        make = _makers.get(where.type)
+        if make is None:
             raise RuntimeError(f"device '{where}' is not supported")
+        found = make()
+        register(found)
     return found
 
 
 def owns(array: Any) -> bool:
-    """Whether `array` is no view: its memory is its own, or a block of the cache that began with it."""
+    """Return whether `array` is no view: its memory is its own, or a block of the cache that began with it."""
     base = array.base
     return base is None or base.__class__ is Lease
 
@@ -205,7 +202,7 @@ def registered() -> list[Backend]:
 
 
 def is_pinned(array: Any) -> bool:
-    """Whether a host array lies in page-locked memory of a backend's."""
+    """Return whether a host array is in page-locked memory of a backend's."""
     return any(backend.is_pinned(array) for backend in set(_by_type.values()))
 
 

@@ -21,16 +21,16 @@ allow_tf32 = True
 
 
 def _found() -> Any:
-    from engine.backends.cuda import cudnn, runtime
+    from engine.backends.cuda import cudnn, runtime  # for the weight: nothing of CUDA is needed before it is asked for
 
     if not runtime.loaded() and not runtime.device_count():
         return None
-    found = runtime.state.cudnn if runtime.state.stand_in else cudnn._loaded()
+    found = runtime.state.cudnn if runtime.state.stand_in else cudnn.loaded()
     return None if isinstance(found, str) else found
 
 
 def is_available() -> bool:
-    """Whether there is a GPU and cuDNN."""
+    """Return whether there is a GPU and cuDNN."""
     return _found() is not None
 
 
@@ -41,17 +41,20 @@ def version() -> int | None:
 
 
 def is_acceptable(tensor: Any) -> bool:
-    """Whether cuDNN takes a tensor: on a GPU, of a floating type, while `enabled`."""
-    from engine import dtypes
+    """Return whether cuDNN takes a tensor: on a GPU, of a floating type, while `enabled`."""
+    from engine.core import dtypes
 
     types = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
     return bool(enabled and tensor.device.type == "cuda" and tensor.dtype in types and is_available())
 
 
 def set_flags(
-    _enabled: bool | None = None, _benchmark: bool | None = None, _benchmark_limit: int | None = None,
-    _deterministic: bool | None = None, _allow_tf32: bool | None = None,
-) -> tuple[Any, ...]:  # fmt: skip
+    _enabled: bool | None = None,
+    _benchmark: bool | None = None,
+    _benchmark_limit: int | None = None,
+    _deterministic: bool | None = None,
+    _allow_tf32: bool | None = None,
+) -> tuple[Any, ...]:
     """Set what is not None; the settings that stood before."""
     names = ("enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32")
     here = globals()
@@ -64,9 +67,13 @@ def set_flags(
 
 @contextlib.contextmanager
 def flags(
-    enabled: bool = False, benchmark: bool = False, benchmark_limit: int = 10, deterministic: bool = False,
-    allow_tf32: bool = True, fp32_precision: str = "none",
-) -> Iterator[None]:  # fmt: skip
+    enabled: bool = False,
+    benchmark: bool = False,
+    benchmark_limit: int = 10,
+    deterministic: bool = False,
+    allow_tf32: bool = True,
+    fp32_precision: str = "none",
+) -> Iterator[None]:
     """A context with other settings; those not given are torch's defaults: `enabled` is False."""
     if fp32_precision not in ("none", "ieee", "tf32"):
         raise RuntimeError(f"Invalid precision: {fp32_precision}")

@@ -1,11 +1,10 @@
 """The device `meta`: tensors of shape and dtype without values.
 
-Note [Meta tensors]
 A `MetaArray` holds a numpy array whose strides are all 0, so it takes a few bytes whatever its shape.  An operation on
 it is the one of numpy, whose result gives up its memory at once; what is written to a MetaArray is lost.  So shapes,
 dtypes and errors are those of the CPU, each at the cost of the computation there; models are built without memory and
 without drawing values, which is what it is for.  Strides are told as those of a contiguous array, also of views.
-A kernel that asks for values (a check of indices, LAPACK) runs again on arrays of harmless ones: 0 (or 1) for integers,
+A kernel that reads values (a check of indices, LAPACK) runs again on arrays of harmless ones: 0 (or 1) for integers,
 an identity for square matrices, 0.5 else.  Where the shape of the result follows from values that is an error, as in
 torch.
 """
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends import Backend
-from engine.device import device
+from engine.core.device import device
 
 __all__ = ["Meta", "MetaArray"]
 
@@ -40,13 +39,6 @@ class ValuesAsked(RuntimeError):
     """Values of a MetaArray were asked for."""
 
 
-# Ops whose results have as many elements as the values say.
-BY_VALUES = frozenset(
-    """argwhere bincount histogramdd_bin_edges masked_select nms nonzero nonzero_rows repeat_interleave_counts unique
-    unique_consecutive unique_dim""".split()
-)
-
-
 def _harmless(value: Any, whole: int) -> Any:
     """An array of the same shape and dtype whose values no kernel objects to; few bytes whatever the shape."""
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -62,7 +54,7 @@ def _harmless(value: Any, whole: int) -> Any:
 
 
 class MetaArray:
-    """Shape and dtype; behaves like an array whose values nobody asks for."""
+    """Shape and dtype; behaves like an array whose values nobody reads."""
 
     __slots__ = ("__weakref__", "_held", "base")
     __array_ufunc__ = None  # numpy's operators give way
@@ -81,7 +73,7 @@ class MetaArray:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Those of a contiguous array."""
+        """The strides in bytes of a contiguous array of this shape."""
         found, step = [], self._held.dtype.itemsize
         for size in reversed(self._held.shape):
             found.append(step)
@@ -90,7 +82,7 @@ class MetaArray:
 
     @property
     def flags(self) -> Any:
-        """Those of a contiguous array."""
+        """The flags of a contiguous array."""
         return np.empty(0).flags
 
     @property
@@ -229,7 +221,7 @@ def _like(array: Any, *args: Any, dtype: Any = None, shape: Any = None, **kwargs
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """What writes into its first argument."""
+    """Do nothing, in the place of a function that writes into its first argument."""
 
 
 class _Module:
@@ -279,8 +271,8 @@ class Meta(Backend):
         return 0
 
     def kernel(self, function: Any) -> Any:
-        """The kernel, with harmless values where it asks for some."""
-        if function.__name__ in BY_VALUES:
+        """The kernel, with harmless values where it reads some."""
+        if getattr(function, "size_by_values", False):
 
             def refuse(*args: Any, **kwargs: Any) -> Any:
                 raise NotImplementedError(_UNKNOWN.format(function.__name__))

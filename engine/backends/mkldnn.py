@@ -1,6 +1,6 @@
-"""torch.backends.mkldnn's names: whether oneDNN is there, and switching it off.
+"""torch.backends.mkldnn's names: whether oneDNN is there, and a switch to disable it.
 
-`enabled` is True while ops may use it; `flags(enabled=False)` switches it off in a context.  `describe()` says which
+`enabled` is True while ops may use it; `flags(enabled=False)` disables it in a context.  `describe()` says which
 library is in use, or why none is.
 """
 

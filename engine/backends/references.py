@@ -1,7 +1,6 @@
-"""How many references `sys.getrefcount` counts of an object that nobody else holds.
+"""The references that `sys.getrefcount` counts of an object that nobody else holds.
 
-Note [References of a local name]
-Some memory is used again, or given on, only if nobody else can see it.  That is asked of the reference count, and what
+Some memory is used again, or given on, only if nobody else can see it.  The reference count shows that, and what
 it is of an object that one local name alone holds depends on the interpreter: the name and the argument of
 `getrefcount` until Python 3.13, the name alone from 3.14 on, where names are lent to calls.  So it is measured here,
 in a function of the same form as those that ask.  More references than these (a debugger that has read the local

@@ -1,15 +1,15 @@
-"""Which of an op's kernels serves which number of elements: as the op says, or as was measured on this machine.
+"""The choice of an op's kernel by the number of elements: as the op says, or as measured on this machine.
 
 Note [Measured routes]
 An op may have its plain kernel ("numpy"), the same cut into blocks on a few threads ("blocks") and one of oneDNN's
 ("onednn").  `@op(large=...)` says from how many elements on the latter two are asked, oneDNN first; those numbers come
 from one processor.  `calibrate()` (`hub env --calibrate`) times all of them here, by classes of sizes within a factor
 of 4, and keeps what is faster by a tenth than what the op says, twice in a row; what differs in its numbers by more
-than TOLERANCE is never taken.  The result lies in a file of the user's cache folder, whose name is a digest of
+than TOLERANCE is never taken.  The result is in a file of the user's cache folder, whose name is a digest of
 `identity()`: another processor, number of threads, version or limit of instructions finds none, and the numbers of the
 ops stand.  So routes change when somebody asks for it, never by themselves.  ENGINE_ROUTES=static takes no such file;
-ENGINE_ROUTES=measured also measures each op at its first use, and keeps that.  No choice depends on the user's numbers.
-"""
+ENGINE_ROUTES=measured also measures each op at its first use, and stores the result.  No choice depends on the user's
+numbers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ import functools
 import os
 import platform
 import sys
-import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+
+from engine.backends.cpu import threads
+from engine.backends.verdicts import Verdicts
+from engine.core.slots import Slot, Slots
+from engine.core.trials import mode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine.backends.kept import Cache
-
-__all__ = ["calibrate", "identity", "least", "mode", "path"]
+__all__ = ["calibrate", "identity", "least", "path"]
 
 TOLERANCE = 2e-4  # of the largest result, for float32; of a thousand terms and more, their rounding
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES")
@@ -36,26 +38,38 @@ def _nothing(names: set[str]) -> None:
     """No op is compiled yet: nobody has asked for a route."""
 
 
+class Providers(Slots):
+    """The functions of the ops and of their texts that the choice of a route calls."""
+
+    changed: Slot[Callable[[set[str]], None]] = _nothing  # changed(names): the routes of these ops are others now
+    calibrate: Slot[Callable[..., Any]]  # calibrate(ops, progress): time the kernels of ops
+    at_first_use: Slot[Callable[[str], None]]  # at_first_use(name): time those of one op
+
+
+providers = Providers()
 chosen: dict[str, dict[int, str]] = {}  # of each op that was measured: its route by class of sizes
-providers: dict[str, Callable[..., Any]] = {"changed": _nothing}  # what ops and dispatch hand in
-_state: dict[str, Any] = {"read": False, "warned": False}
+_state: dict[str, Any] = {"read": False}
 
 
 def calibrate(ops: Iterable[str] | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
-    """Time the kernels of ops on this processor with the present number of threads, take and keep what is faster.
+    """Time the kernels of ops on this processor with the present number of threads, and use what is faster from now on.
 
-    ops: names (those of `engine.ops.calibration.names()`, by default all).  progress(done, all, name) is called before
-    each.  Some seconds; other work on the machine makes it take longer, and find less.  A list of
-    `engine.ops.calibration.Row`.  Raises ValueError for a name without kernels to choose from; a warning where the
-    result cannot be kept: it holds in this process then.
+    It takes some seconds; other work on the machine makes it take longer, and find less.
+
+    Args:
+        ops: Names of those of `engine.ops.calibration.names()`; by default all.
+        progress: `progress(done, all, name)` is called before each.
+
+    Returns:
+        A list of `engine.ops.calibration.Row`.
+
+    Raises:
+        ValueError: a name without kernels to choose from.
+
+    Warns:
+        RuntimeWarning: the result cannot be written; it holds in this process then.
     """
-    return providers["calibrate"](ops, progress)
-
-
-def mode() -> str:
-    """How routes are chosen: by "static" numbers, by what was "kept" (default), or "measured" at an op's first use."""
-    found = os.environ.get("ENGINE_ROUTES", "").lower()
-    return found if found in ("static", "measured") else "kept"
+    return providers.calibrate(ops, progress)
 
 
 def size_class(elements: int) -> int:
@@ -70,7 +84,7 @@ def least(name: str, given: int) -> int:
     if mode() == "measured" and name not in chosen and not _state.get("measuring"):
         _state["measuring"] = True
         try:
-            providers["at first use"](name)
+            providers.at_first_use(name)
         finally:
             _state["measuring"] = False
     row = chosen.get(name)
@@ -107,11 +121,12 @@ def _model() -> str:
 
 
 def identity() -> dict[str, str]:
-    """What a calibration holds for: processor, instructions, threads, versions and what limits them."""
+    """Return the facts that a calibration is valid for: processor, instructions, threads, versions and what limits
+    them."""
     import numpy as np
 
-    from engine.backends.cpu import processor, threads
-    from engine.version import engine_version
+    from engine.backends.cpu import processor
+    from engine.core.version import engine_version
 
     return {
         "processor": f"{_model()} ({processor.describe()})",
@@ -124,42 +139,28 @@ def identity() -> dict[str, str]:
     }
 
 
-def _folder() -> Path:
-    from pathlib import Path
-
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "engine" / "routes"
-
-
-def _cache() -> Cache:
-    from engine.backends.kept import Cache
-
-    return Cache(_folder())
-
-
 def _onednn() -> str:
     from engine.backends import onednn
 
     return onednn.describe().partition(",")[0]
 
 
+_verdicts = Verdicts("cpu", lambda: identity(), "the measured routes hold in this process only")
+
+
 def path() -> Path:
     """The file of this machine, whether it is there or not."""
-    return _cache().path(tuple(identity().values()), ".json")
+    return _verdicts.path()
 
 
-def kept() -> dict[str, dict[int, str]]:
-    """What was kept for this machine; {} where there is none, or where the file is not whole."""
-    if not _folder().is_dir():
-        return {}
-    import json
+def stored() -> dict[str, dict[int, str]]:
+    """Return the stored calibration of this machine; {} where there is none, or where the file is not whole."""
+    return _rows(_verdicts.read())
 
-    this = identity()
-    found = _cache().look(tuple(this.values()), ".json")
-    if found is None:
-        return {}
+
+def _rows(document: dict[str, Any]) -> dict[str, dict[int, str]]:
     try:
-        document = json.loads(found)
-        if document["for"] != this or document["library"] != _onednn():
+        if not document or document["library"] != _onednn():
             return {}
         return {
             str(name): {int(k): str(to) for k, to in row.items() if to in ("numpy", "blocks", "onednn")}
@@ -170,36 +171,22 @@ def kept() -> dict[str, dict[int, str]]:
 
 
 def read() -> None:
-    """Take over what was kept for this machine, unless ENGINE_ROUTES=static."""
+    """Take over the stored calibration of this machine, unless ENGINE_ROUTES=static."""
     _state["read"] = True
     chosen.clear()
     if mode() != "static":
-        chosen.update((name, row) for name, row in kept().items() if row)
+        chosen.update((name, row) for name, row in stored().items() if row)
 
 
 def keep(rows: dict[str, dict[int, str]]) -> None:
-    """Write these routes beside those kept before, one warning where that cannot be; and take them from now on, unless
-    ENGINE_ROUTES=static."""
+    """Write these routes beside those stored before, one warning where that cannot be; and take them from now on,
+    unless ENGINE_ROUTES=static."""
     if not _state["read"]:
         read()
-    import json
-
-    this = identity()
-    document = {"for": this, "library": _onednn(), "routes": {**chosen, **kept(), **rows}}
-    try:
-        _cache().put(tuple(this.values()), ".json", json.dumps(document).encode())
-    except OSError as error:
-        if not _state["warned"]:
-            _state["warned"] = True
-            warnings.warn(
-                f"the measured routes hold in this process only: {_folder()} cannot be written "
-                f"({error.strerror or error})",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+    _verdicts.update(lambda document: {"library": _onednn(), "routes": {**chosen, **_rows(document), **rows}})
     if mode() != "static":
         chosen.update(rows)
-        providers["changed"](set(rows))
+        providers.changed(set(rows))
 
 
 def forget(names: Iterable[str] | None = None) -> None:
@@ -208,13 +195,16 @@ def forget(names: Iterable[str] | None = None) -> None:
     for name in gone:
         del chosen[name]
     if gone:
-        providers["changed"](gone)
+        providers.changed(gone)
 
 
 def threads_changed() -> None:
-    """Another number of threads: what was kept for that one holds."""
+    """Take over the calibration stored for another number of threads."""
     if _state["read"]:
         before = set(chosen)
         read()
         if before or chosen:
-            providers["changed"](before | set(chosen))
+            providers.changed(before | set(chosen))
+
+
+threads.changed.append(threads_changed)

@@ -9,10 +9,11 @@ import importlib as _importlib
 import importlib.util as _importlib_util
 from typing import TYPE_CHECKING, Any
 
-from engine import dtypes
 from engine.backends import cuda as _cuda
 from engine.backends.cuda.errors import AcceleratorError as CudaError  # noqa: F401
 from engine.backends.cuda.errors import OutOfMemoryError as OutOfMemoryError
+from engine.core import dtypes
+from engine.core.device import device as _torch_device
 from engine.cuda._device import current_device as current_device
 from engine.cuda._device import index_of as _index
 from engine.cuda._device import initialized as is_initialized
@@ -56,7 +57,6 @@ from engine.cuda.streams import current_stream as current_stream
 from engine.cuda.streams import default_stream as default_stream
 from engine.cuda.streams import set_stream as set_stream
 from engine.cuda.streams import stream as stream
-from engine.device import device as _torch_device
 from engine.tensor import Tensor as _Tensor
 from engine.tensor import _legacy_new
 
@@ -120,9 +120,9 @@ __all__ = [
     "synchronize",
     "temperature",
     "utilization",
-]  # fmt: skip
+]
 
-_MODULES = frozenset(["amp", "capture", "comm", "graphs", "memory", "nvtx", "random", "selftest", "streams"])
+_MODULES = frozenset(["amp", "comm", "graphs", "memory", "nvtx", "random", "selftest", "streams"])
 has_half = has_magma = False
 default_generators: tuple = ()
 
@@ -156,6 +156,8 @@ else:
             return is_initialized()
         if name in _TENSORS:
             return type(name, (_Tensor,), {"__new__": _no_tensor, "__doc__": "A tensor on the GPU."})
+        if name.removesuffix("Storage") in _STORAGES:
+            return type(name, (), {"__new__": _no_storage, "__doc__": "A storage on the GPU.", "is_cuda": True})
         raise AttributeError(f"module 'torch.cuda' has no attribute '{name}'")
 
 
@@ -164,13 +166,20 @@ _TENSORS = frozenset(
 )
 
 
+_STORAGES = frozenset("BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short".split())
+
+
+def _no_storage(cls: type, *data: Any, **kwargs: Any) -> Any:
+    raise TypeError(f"torch.cuda.{cls.__name__}: make a tensor on the GPU and take its untyped_storage()")
+
+
 def _no_tensor(cls: type, *data: Any, device: Any = None) -> Any:
     dtype = getattr(dtypes, cls.__name__[:-6].lower())
     return _legacy_new(_Tensor, dtype, data, "cuda" if device is None else device)
 
 
 def is_available() -> bool:
-    """Whether tensors can be on a GPU: CuPy is installed and finds one."""
+    """Return whether tensors can be on a GPU: CuPy is installed and finds one."""
     return _cuda.device_count() > 0
 
 
@@ -189,12 +198,12 @@ _lazy_init = init
 
 
 def _is_compiled() -> bool:
-    """Whether this build knows CUDA: whether CuPy is installed."""
+    """Return whether this build knows CUDA: whether CuPy is installed."""
     return _importlib_util.find_spec("cupy") is not None
 
 
 def _is_in_bad_fork() -> bool:
-    """Whether this process was forked from one that used a GPU, which CUDA does not survive."""
+    """Return whether this process was forked from one that used a GPU, which CUDA does not survive."""
     return is_initialized() and bool(_importlib.import_module("engine.backends.cuda.runtime").state.forked)
 
 
@@ -214,7 +223,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the GPU computes in bfloat16; older ones emulate it.  False without a GPU."""
+    """Return whether the GPU computes in bfloat16; older ones emulate it.  False without a GPU."""
     if not is_available():
         return False
     return including_emulation or get_device_capability()[0] >= 8
@@ -257,7 +266,7 @@ def get_device_name(device: Any = None) -> str:
 
 
 class _Properties:
-    """What is known of a GPU, under torch's names."""
+    """The properties of a GPU, under torch's names."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         name = found["name"]
@@ -293,7 +302,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Whether one GPU reaches another's memory."""
+    """Return whether one GPU reaches another's memory."""
     return bool(_library().cuda.runtime.deviceCanAccessPeer(_index(device), _index(peer_device)))
 
 

@@ -1,11 +1,11 @@
-"""What the modules of engine.cuda share: the backend at first use, and the number of a device."""
+"""The functions that the modules of engine.cuda share: the backend at first use, and the number of a device."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from engine import backends
-from engine.device import device as _device
+from engine.core.device import device as _device
 
 
 def library() -> Any:
@@ -19,7 +19,7 @@ def runtime() -> Any:
 
 
 def initialized() -> bool:
-    """Whether a GPU has been used in this process."""
+    """Return whether a GPU has been used in this process."""
     return any(one.kind == "cuda" for one in backends.registered())
 
 

@@ -13,7 +13,7 @@ that the block allocates comes from a pool of the graph's own, which nobody else
 inputs are written into the same tensors before each replay; and nothing inside may wait for the GPU (`item()`,
 `tolist()`, printing, `nonzero()`, copies to or from the host): that raises, and the capture is given up.  Work that
 CuPy refuses in a capture (cuBLAS by its own wrapper, for complex numbers) raises as well.  Random numbers are others at
-each replay, those of the same draws without a graph: Note [Random numbers in graphs] in engine/ops/cuda/random.py.
+each replay, those of the same draws without a graph: Note [Random numbers in graphs] in engine/ops/random/cuda.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturi
 
 
 def is_current_stream_capturing() -> bool:
-    """Whether the current stream records a graph; False before a GPU is used."""
+    """Return whether the current stream records a graph; False before a GPU is used."""
     from engine.backends.cuda import runtime as quiet
 
     return quiet.capturing()
@@ -259,7 +259,7 @@ class _Graphed:
     @staticmethod
     def feed(targets: Any, values: Any) -> None:
         """Write values into the tensors that the graph reads."""
-        from engine.grad_mode import no_grad
+        from engine.core.grad_mode import no_grad
 
         with no_grad():
             for target, value in zip(targets, values):

@@ -6,13 +6,20 @@ import importlib
 from typing import Any
 
 from engine.backends import cuda as _cuda
+from engine.core.device import device as _device
 from engine.cuda._device import current_device, index_of, initialized
-from engine.device import device as _device
 
 __all__ = [
-    "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all",
-    "set_rng_state", "set_rng_state_all",
-]  # fmt: skip
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
 
 
 def _generator(index: int) -> Any:

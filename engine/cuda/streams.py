@@ -6,12 +6,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from engine.core.device import device as _device
 from engine.cuda._device import index_of, library, runtime
-from engine.device import device as _device
 
 __all__ = [
-    "Event", "ExternalStream", "Stream", "StreamContext", "current_stream", "default_stream", "set_stream", "stream",
-]  # fmt: skip
+    "Event",
+    "ExternalStream",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "set_stream",
+    "stream",
+]
 
 
 class Stream:
@@ -49,7 +56,7 @@ class Stream:
         self._stream.synchronize()
 
     def query(self) -> bool:
-        """Whether its work is done."""
+        """Return whether its work is done."""
         return bool(self._stream.done)
 
     def wait_event(self, event: Event) -> None:
@@ -80,8 +87,9 @@ class Stream:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and (self.cuda_stream, self.device_index) == (
-            other.cuda_stream, other.device_index,
-        )  # fmt: skip
+            other.cuda_stream,
+            other.device_index,
+        )
 
     def __hash__(self) -> int:
         return hash((self.cuda_stream, self.device_index))
@@ -103,9 +111,7 @@ class Event:
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> None:
-        self._event = library().cuda.Event(
-            block=blocking, disable_timing=not enable_timing, interprocess=interprocess
-        )  # fmt: skip
+        self._event = library().cuda.Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess)
         self._timed, self._recorded = enable_timing, False
 
     def record(self, stream: Stream | None = None) -> None:
@@ -123,7 +129,7 @@ class Event:
         self._event.synchronize()
 
     def query(self) -> bool:
-        """Whether the mark was reached."""
+        """Return whether the mark was reached."""
         return bool(self._event.done)
 
     def elapsed_time(self, end_event: Event) -> float:

@@ -112,7 +112,7 @@ def _broadcast(tensor: Any, group: ProcessGroup) -> None:
 
 
 def is_torchelastic_launched() -> bool:
-    """Whether `python -m engine.distributed.run` (torchrun) started this process."""
+    """Return whether `python -m engine.distributed.run` (torchrun) started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 

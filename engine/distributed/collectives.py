@@ -22,11 +22,32 @@ from engine.distributed.reducing import ReduceOp
 from engine.tensor import Tensor
 
 __all__ = [
-    "P2POp", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all",
-    "all_to_all_single", "barrier", "batch_isend_irecv", "broadcast", "broadcast_object_list", "gather",
-    "gather_object", "irecv", "isend", "monitored_barrier", "recv", "recv_object_list", "reduce", "reduce_scatter",
-    "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "send_object_list",
-]  # fmt: skip
+    "P2POp",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "batch_isend_irecv",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "irecv",
+    "isend",
+    "monitored_barrier",
+    "recv",
+    "recv_object_list",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+    "send_object_list",
+]
 
 
 def _check_op(op: Any) -> None:
@@ -69,7 +90,7 @@ def _store(tensor: Tensor, flat: Any) -> None:
 
 def _run(
     found: ProcessGroup, flats: Sequence[Any], do: Callable[[Any], Any], asynchronous: bool, result: Any
-) -> Work | None:  # fmt: skip
+) -> Work | None:
     """`do(transport)` by the transport of the device on which all of `flats` lie."""
     kinds = {backends.of_array(f).kind for f in flats}
     if len(kinds) > 1:
@@ -107,9 +128,13 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, a
 
 
 def reduce(
-    tensor: Tensor, dst: int | None = None, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False,
+    tensor: Tensor,
+    dst: int | None = None,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
     group_dst: int | None = None,
-) -> Work | None:  # fmt: skip
+) -> Work | None:
     """`tensor` of process `dst` becomes the combination of all."""
     _check_op(op)
     _check(tensor, "tensor")
@@ -196,9 +221,13 @@ def all_gather_into_tensor(
 
 
 def gather(
-    tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int | None = None, group: Any = None,
-    async_op: bool = False, group_dst: int | None = None,
-) -> Work | None:  # fmt: skip
+    tensor: Tensor,
+    gather_list: list[Tensor] | None = None,
+    dst: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
     """`gather_list[r]` of process `dst` becomes the tensor of rank r; the others give no list."""
     _check(tensor, "tensor")
     found = member(group)
@@ -223,9 +252,13 @@ def gather(
 
 
 def scatter(
-    tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int | None = None, group: Any = None,
-    async_op: bool = False, group_src: int | None = None,
-) -> Work | None:  # fmt: skip
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
+    src: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
     """`tensor` of rank r becomes `scatter_list[r]` of process `src`; the others give no list."""
     _check(tensor, "tensor")
     found = member(group)
@@ -312,10 +345,14 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: Tensor, input: Tensor, output_split_sizes: list[int] | None = None,
-    input_split_sizes: list[int] | None = None, group: Any = None, async_op: bool = False,
-) -> Work | None:  # fmt: skip
-    """`all_to_all` of parts of one tensor: equal ones, or of so many rows each."""
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Work | None:
+    """`all_to_all` of parts of one tensor: equal ones, or with the given numbers of rows."""
     _check(output, "output")
     _check(input, "input")
     found = member(group)
@@ -450,9 +487,14 @@ class P2POp:
     """A message for `batch_isend_irecv`: `op` is `isend` or `irecv`."""
 
     def __init__(
-        self, op: Callable[..., Any], tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0,
+        self,
+        op: Callable[..., Any],
+        tensor: Tensor,
+        peer: int | None = None,
+        group: Any = None,
+        tag: int = 0,
         group_peer: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if op not in (isend, irecv):
             raise ValueError(
                 "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
@@ -539,9 +581,12 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 
 def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None,
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: Any = None,
     group_dst: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """`object_gather_list[r]` of process `dst` becomes the object of rank r."""
     found = member(group)
     if found is None:
@@ -556,9 +601,12 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
     group_src: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """The objects of the list become those of process `src`."""
     found = member(group)
     if found is None:
@@ -574,9 +622,12 @@ def broadcast_object_list(
 
 
 def scatter_object_list(
-    scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None, src: int | None = None,
-    group: Any = None, group_src: int | None = None,
-) -> None:  # fmt: skip
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    src: int | None = None,
+    group: Any = None,
+    group_src: int | None = None,
+) -> None:
     """The first element of the output list becomes this rank's object of the input list of `src`."""
     found = member(group)
     if found is None:
@@ -590,9 +641,12 @@ def scatter_object_list(
 
 
 def send_object_list(
-    object_list: list[Any], dst: int | None = None, group: Any = None, device: Any = None,
+    object_list: list[Any],
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
     group_dst: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Send the objects to `dst`."""
     found = member(group)
     if found is None:
@@ -604,9 +658,12 @@ def send_object_list(
 
 
 def recv_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
     group_src: int | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """The list becomes the objects that `src` sent; who it was."""
     found = member(group)
     if found is None:

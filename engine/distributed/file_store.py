@@ -23,9 +23,13 @@ __all__ = ["FileStore"]
 _MADE, _FOUND = b"torch FileStore 1, made\n", b"torch FileStore 1, here\n"
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
-}  # fmt: skip
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 class FileStore(Store):

@@ -9,17 +9,34 @@ from engine.nn.modules.module import Module
 from engine.torch_names import refused
 
 __all__ = [
-    "BackwardPrefetch", "CPUOffload", "CPUOffloadPolicy", "FSDPModule",
-    "FullOptimStateDictConfig", "FullStateDictConfig", "FullyShardedDataParallel", "LocalOptimStateDictConfig",
-    "LocalStateDictConfig", "MixedPrecision", "MixedPrecisionPolicy", "OffloadPolicy", "OptimStateDictConfig",
-    "OptimStateKeyType", "ShardedOptimStateDictConfig", "ShardedStateDictConfig", "ShardingStrategy",
-    "StateDictConfig", "StateDictSettings", "StateDictType", "UnshardHandle", "fully_shard",
+    "BackwardPrefetch",
+    "CPUOffload",
+    "CPUOffloadPolicy",
+    "FSDPModule",
+    "FullOptimStateDictConfig",
+    "FullStateDictConfig",
+    "FullyShardedDataParallel",
+    "LocalOptimStateDictConfig",
+    "LocalStateDictConfig",
+    "MixedPrecision",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
+    "OptimStateDictConfig",
+    "OptimStateKeyType",
+    "ShardedOptimStateDictConfig",
+    "ShardedStateDictConfig",
+    "ShardingStrategy",
+    "StateDictConfig",
+    "StateDictSettings",
+    "StateDictType",
+    "UnshardHandle",
+    "fully_shard",
     "register_fsdp_forward_method",
-]  # fmt: skip
+]
 
 
 class ShardingStrategy(Enum):
-    """What is spread."""
+    """The choice of what is sharded: parameters, gradients, optimizer states."""
 
     FULL_SHARD = auto()
     SHARD_GRAD_OP = auto()
@@ -44,7 +61,7 @@ class StateDictType(Enum):
 
 
 class OptimStateKeyType(Enum):
-    """What names a parameter in an optimizer's state."""
+    """The kind of a parameter's key in an optimizer's state: its name or its number."""
 
     PARAM_NAME = auto()
     PARAM_ID = auto()

@@ -2,7 +2,6 @@
 
 https://docs.pytorch.org/docs/2.13/distributed.html#groups
 
-Note [Backends]
 "gloo" and "mpi" are served by MPI where mpirun started the process, "gloo" otherwise by memory that the processes of
 one machine share (Note [Mesh]); both carry tensors of the CPU.  "nccl" carries those of GPUs and needs CuPy's NCCL;
 "cpu:gloo,cuda:nccl" is both.  Work of one group is done in the order of the
@@ -24,17 +23,35 @@ from engine.distributed.shared_memory import Runner, SharedMemory
 from engine.distributed.store import DistBackendError, PrefixStore, Store, seconds
 
 __all__ = [
-    "Backend", "GroupMember", "ProcessGroup", "Work", "default", "default_pg_timeout", "destroy_process_group",
-    "get_backend", "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size",
-    "group", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
-    "is_mpi_available", "is_nccl_available", "new_group",
-]  # fmt: skip
+    "Backend",
+    "GroupMember",
+    "ProcessGroup",
+    "Work",
+    "default",
+    "default_pg_timeout",
+    "destroy_process_group",
+    "get_backend",
+    "get_global_rank",
+    "get_group_rank",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "init_process_group",
+    "is_available",
+    "is_backend_available",
+    "is_gloo_available",
+    "is_initialized",
+    "is_mpi_available",
+    "is_nccl_available",
+    "new_group",
+]
 
 default_pg_timeout = datetime.timedelta(minutes=30)
 
 
 class Backend(str):
-    """The name of a way to communicate.  ValueError for an unknown one."""
+    """The name of a transport.  ValueError for an unknown one."""
 
     UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
     backend_list = (UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI)
@@ -61,11 +78,11 @@ class Work:
         self._done.set()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
         return self._done.is_set()
 
     def is_success(self) -> bool:
-        """Whether it has ended well.  RuntimeError before its end."""
+        """Return whether it has ended well.  RuntimeError before its end."""
         if not self._done.is_set():
             raise RuntimeError("the work has not ended: wait() for it")
         return self._error is None
@@ -100,9 +117,7 @@ class Work:
 class ProcessGroup:
     """Some of the processes.  `rank()` and `size()` are this process's number in it and how many there are."""
 
-    def __init__(
-        self, transport: Any, ranks: Sequence[int], name: str, backend: str, of_gpus: Any = None
-    ) -> None:  # fmt: skip
+    def __init__(self, transport: Any, ranks: Sequence[int], name: str, backend: str, of_gpus: Any = None) -> None:
         self.of_gpus = of_gpus  # a transport for tensors on GPUs, beside or instead of the other
         self.transport, self.ranks, self.group_name, self.backend = transport, list(ranks), name, backend
         self._runner: Runner | None = None
@@ -136,7 +151,7 @@ class ProcessGroup:
         return f"<ProcessGroup {self.group_name} ({self.backend}) rank {self.rank()} of {self.size()}>"
 
     def queue(self, arrays: Sequence[Any], do: Callable[[], Any], asynchronous: bool, result: Any) -> Work | None:
-        """Let the GPUs do `do()` after what was asked before; a Work's `wait` lets the current stream wait."""
+        """Let the GPUs do `do()` after the calls before it; a Work's `wait` lets the current stream wait."""
         work = Work()
         work._result = result
         work._join = self.of_gpus.enqueue(arrays, do)
@@ -147,7 +162,7 @@ class ProcessGroup:
         return None
 
     def run(self, do: Callable[[], Any], asynchronous: bool, result: Any = None) -> Work | None:
-        """Do `do()`, whose answer is a source rank or None, after what was asked before."""
+        """Do `do()`, whose result is a source rank or None, after the calls before it."""
         work = Work()
         work._result = result
 
@@ -210,7 +225,7 @@ class group(metaclass=_Group):
 
 
 class _State:
-    """What `init_process_group` made."""
+    """The state that `init_process_group` sets up."""
 
     def __init__(self) -> None:
         self.store: Store | None = None
@@ -224,33 +239,33 @@ _state = _State()
 
 
 def is_available() -> bool:
-    """Whether processes can communicate here: by shared memory on Linux, by MPI where mpi4py is installed."""
+    """Return whether processes can communicate here: by shared memory on Linux, by MPI where mpi4py is installed."""
     return is_gloo_available()
 
 
 def is_mpi_available() -> bool:
-    """Whether mpi4py is installed."""
+    """Return whether mpi4py is installed."""
     return mpi.installed()
 
 
 def is_gloo_available() -> bool:
-    """Whether there is something to serve the name with."""
+    """Return whether there is something to serve the name with."""
     return hasattr(os, "memfd_create") or mpi.installed()
 
 
 def is_nccl_available() -> bool:
-    """Whether there is a GPU, and CuPy with the NCCL library."""
+    """Return whether there is a GPU, and CuPy with the NCCL library."""
     return nccl.available()
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether `init_process_group(backend)` can work."""
+    """Return whether `init_process_group(backend)` can work."""
     name = backend.lower()
     return {"gloo": is_gloo_available, "mpi": is_mpi_available, "nccl": is_nccl_available}.get(name, lambda: False)()
 
 
 def is_initialized() -> bool:
-    """Whether `init_process_group` has been called."""
+    """Return whether `init_process_group` has been called."""
     return GroupMember.WORLD is not None
 
 
@@ -281,16 +296,36 @@ def member(group: Any) -> ProcessGroup | None:
 
 
 def init_process_group(
-    backend: str | None = None, init_method: str | None = None, timeout: datetime.timedelta | None = None,
-    world_size: int = -1, rank: int = -1, store: Store | None = None, group_name: str = "", pg_options: Any = None,
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: datetime.timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    group_name: str = "",
+    pg_options: Any = None,
     device_id: Any = None,
-) -> None:  # fmt: skip
-    """Meet the other processes; all call it, and it returns when all have.
+) -> None:
+    """Join the other processes; all call it, and it returns when all have.
 
-    backend: "gloo" (the default), "mpi", "cpu:gloo,...".  init_method: "env://" (the default: MASTER_ADDR, MASTER_PORT,
-    RANK, WORLD_SIZE), "tcp://host:port" or "file:///path" with `rank` and `world_size`; or a `store` instead.  Under
-    mpirun the ranks are MPI's.  timeout: how long any call waits for the others.  ValueError for wrong arguments and a
-    second call, RuntimeError for a backend that is not there, DistBackendError where a process does not come.
+    Args:
+        backend: "gloo" (the default), "mpi", "nccl", "cpu:gloo,cuda:nccl".
+        init_method: "env://" (the default: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), "tcp://host:port" or
+            "file:///path" with `rank` and `world_size`.  Under mpirun the ranks are MPI's.
+        timeout: How long any call waits for the others.
+        world_size: The number of processes, where init_method does not say it.
+        rank: The number of this process, from 0.
+        store: A store instead of init_method.
+        group_name: Accepted.
+        pg_options: Accepted.
+        device_id: The GPU of this process.
+
+    Raises:
+        ValueError: arguments exclude each other, or the call is a second one.
+        TypeError: timeout is no timedelta.
+        AssertionError: the backend is unknown, as in torch.
+        RuntimeError: the backend is not there.
+        DistBackendError: a process does not come.
     """
     if GroupMember.WORLD is not None:
         raise ValueError("trying to initialize the default process group twice!")
@@ -354,7 +389,7 @@ def _transport(name: str, store: Store, group: str, ranks: Sequence[int], me: in
 
 def _of_gpus(
     transport: Any, wanted: bool, store: Store | None, group: str, ranks: Sequence[int], me: int, limit: float
-) -> Any:  # fmt: skip
+) -> Any:
     """The transport for tensors on GPUs, which may be the only one."""
     if not wanted:
         return None
@@ -365,10 +400,14 @@ def _of_gpus(
 
 
 def new_group(
-    ranks: Sequence[int] | None = None, timeout: datetime.timedelta | None = None, backend: str | None = None,
-    pg_options: Any = None, use_local_synchronization: bool = False, group_desc: str | None = None,
+    ranks: Sequence[int] | None = None,
+    timeout: datetime.timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
     device_id: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """A group of some processes; all of the default group call it, with the same ranks.
 
     Others than its members get `GroupMember.NON_GROUP_MEMBER`.
@@ -432,7 +471,7 @@ def get_rank(group: Any = None) -> int:
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many processes the group has, -1 outside it.  ValueError before `init_process_group`."""
+    """Return the number of processes of the group, -1 outside it.  ValueError before `init_process_group`."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return -1
     return (group or default()).size()

@@ -36,7 +36,7 @@ CALL = 108  # bytes of the call's description
 
 
 def machine() -> str:
-    """What is the same for processes that can share memory."""
+    """Return a text that is equal for processes that can share memory: host and boot."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{socket.gethostname()} {file.read().strip()}"

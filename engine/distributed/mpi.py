@@ -25,12 +25,12 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "M
 
 
 def installed() -> bool:
-    """Whether mpi4py is installed (its MPI library may still be missing)."""
+    """Return whether mpi4py is installed (its MPI library may still be missing)."""
     return importlib.util.find_spec("mpi4py") is not None
 
 
 def under_mpirun() -> bool:
-    """Whether this process was started by mpirun or a launcher like it."""
+    """Return whether this process was started by mpirun or a launcher like it."""
     return any(name in os.environ for name in _RANKS)
 
 
@@ -85,11 +85,11 @@ class Mpi:
         deadline, pause = time.monotonic() + self.timeout, 0.0
         while not request.Test():
             if time.monotonic() > deadline:
-                raise self._late(call)
+                raise self._timed_out(call)
             time.sleep(pause)
             pause = min(pause + 1e-5, 1e-3)
 
-    def _late(self, call: str) -> DistBackendError:
+    def _timed_out(self, call: str) -> DistBackendError:
         """The error for a call that does not end: all whose time is up tell the others; who is not heard is named."""
         mpi, tag = self.mpi, self.mpi.COMM_WORLD.Get_attr(self.mpi.TAG_UB)  # a tag that no message has
         silent = set(range(self.size)) - {self.me}
@@ -139,9 +139,15 @@ class Mpi:
     def _op(self, op: ReduceOp, array: Any) -> Any:
         mpi = self.mpi
         found = {
-            ReduceOp.SUM: mpi.SUM, ReduceOp.AVG: mpi.SUM, ReduceOp.PRODUCT: mpi.PROD, ReduceOp.MIN: mpi.MIN,
-            ReduceOp.MAX: mpi.MAX, ReduceOp.BAND: mpi.BAND, ReduceOp.BOR: mpi.BOR, ReduceOp.BXOR: mpi.BXOR,
-        }.get(op)  # fmt: skip
+            ReduceOp.SUM: mpi.SUM,
+            ReduceOp.AVG: mpi.SUM,
+            ReduceOp.PRODUCT: mpi.PROD,
+            ReduceOp.MIN: mpi.MIN,
+            ReduceOp.MAX: mpi.MAX,
+            ReduceOp.BAND: mpi.BAND,
+            ReduceOp.BOR: mpi.BOR,
+            ReduceOp.BXOR: mpi.BXOR,
+        }.get(op)
         if found is None or (op.name.startswith("B") and array.dtype.kind not in "biu"):
             raise RuntimeError(f"Cannot use ReduceOp.{op.name} with non-integral dtype {array.dtype}")
         if array.dtype.kind == "b":  # as numpy: + is or, * is and
@@ -222,17 +228,17 @@ class Mpi:
         """`outputs[r]` of rank q becomes `pieces[q]` of rank r."""
         self._agree(f"all_to_all of {pieces[0].dtype}")
         sent, mpi = [p.nbytes for p in pieces], self.mpi
-        asked = [o.nbytes for o in outputs]
+        wanted = [o.nbytes for o in outputs]
         theirs = np.empty(self.size, np.int64)
         self._wait(self.communicator.Ialltoall(np.array(sent, np.int64), theirs), "all_to_all")
-        for r, (come, expected) in enumerate(zip(theirs.tolist(), asked)):
+        for r, (come, expected) in enumerate(zip(theirs.tolist(), wanted)):
             if come != expected:
                 raise RuntimeError(
                     f"all_to_all: rank {r} sends {come} bytes to rank {self.me}, which expects {expected}"
                 )
         whole = np.concatenate([p.view(np.uint8) for p in pieces])
-        found = np.empty(sum(asked), np.uint8)
-        request = self.communicator.Ialltoallv([whole, sent, mpi.BYTE], [found, asked, mpi.BYTE])
+        found = np.empty(sum(wanted), np.uint8)
+        request = self.communicator.Ialltoallv([whole, sent, mpi.BYTE], [found, wanted, mpi.BYTE])
         self._wait(request, "all_to_all")
         at = 0
         for output in outputs:

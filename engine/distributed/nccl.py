@@ -2,7 +2,6 @@
 
 Every function takes flat arrays on a GPU and ranks within the group, and is called by all its processes.
 
-Note [NCCL and streams]
 The calls of a group are queued on a stream of its own, after the work that the current stream has then; `enqueue`
 gives what makes the current stream wait for them.  So an asynchronous sum runs beside the backward pass, and the host
 waits for nothing but the others' start and barriers: those go by the group's store, which says who has not come.
@@ -16,27 +15,39 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from engine import dtypes
 from engine.backends.cuda import runtime
+from engine.core import dtypes
 from engine.distributed.reducing import ReduceOp, describe
 from engine.distributed.store import DistBackendError, Store
-from engine.distributed.watching import Watch
+from engine.distributed.watchdog import Watch
 
 __all__ = ["Nccl", "available"]
 
 _TYPES = {
-    "int8": "INT8", "uint8": "UINT8", "bool": "UINT8", "int32": "INT32", "int64": "INT64", "float16": "FLOAT16",
-    "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "complex64": "FLOAT32",
+    "int8": "INT8",
+    "uint8": "UINT8",
+    "bool": "UINT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FLOAT16",
+    "bfloat16": "BFLOAT16",
+    "float32": "FLOAT32",
+    "float64": "FLOAT64",
+    "complex64": "FLOAT32",
     "complex128": "FLOAT64",
-}  # fmt: skip
+}
 _OPS = {
-    ReduceOp.SUM: "SUM", ReduceOp.AVG: "AVG", ReduceOp.PRODUCT: "PROD", ReduceOp.MIN: "MIN", ReduceOp.MAX: "MAX",
-}  # fmt: skip
+    ReduceOp.SUM: "SUM",
+    ReduceOp.AVG: "AVG",
+    ReduceOp.PRODUCT: "PROD",
+    ReduceOp.MIN: "MIN",
+    ReduceOp.MAX: "MAX",
+}
 _OF_FLAGS = {ReduceOp.SUM: "MAX", ReduceOp.MAX: "MAX", ReduceOp.PRODUCT: "MIN", ReduceOp.MIN: "MIN"}
 
 
 def available() -> bool:
-    """Whether there is a GPU, CuPy, and the NCCL library that its wheel asks for."""
+    """Return whether there is a GPU, CuPy, and the NCCL library that its wheel asks for."""
     if not runtime.device_count():
         return False
     try:
@@ -125,7 +136,7 @@ class Nccl:
             raise self._watch.error
 
     def enqueue(self, arrays: Sequence[Any], do: Callable[[], None]) -> Callable[[], None]:
-        """Queue what `do()` asks of NCCL, on `arrays`; calling the answer makes the current stream wait for it."""
+        """Queue the calls of NCCL in `do()`, on `arrays`; calling the result makes the current stream wait for it."""
         self._failed()
         index = arrays[0].data.device_id if arrays else max(self._device, 0)
         self._on(index)

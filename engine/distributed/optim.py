@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import engine
+from engine.core.grad_mode import no_grad
 from engine.distributed.collectives import broadcast, gather_object
 from engine.distributed.groups import member
-from engine.grad_mode import no_grad
+from engine.ops import functions as torch
 from engine.optim import Optimizer
 
 __all__ = ["ZeroRedundancyOptimizer"]
@@ -26,9 +26,14 @@ class ZeroRedundancyOptimizer(Optimizer):
     """
 
     def __init__(
-        self, params: Any, optimizer_class: type[Optimizer], process_group: Any = None,
-        parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, **defaults: Any,
-    ) -> None:  # fmt: skip
+        self,
+        params: Any,
+        optimizer_class: type[Optimizer],
+        process_group: Any = None,
+        parameters_as_bucket_view: bool = False,
+        overlap_with_ddp: bool = False,
+        **defaults: Any,
+    ) -> None:
         if overlap_with_ddp:
             raise NotImplementedError("ZeroRedundancyOptimizer(overlap_with_ddp=True) is not supported")
         group = member(process_group)
@@ -82,7 +87,7 @@ class ZeroRedundancyOptimizer(Optimizer):
                 if self._owner[id(parameter)] == rank:
                     by_dtype.setdefault(parameter.dtype, []).append(parameter)
         for parameters in by_dtype.values():
-            flat = engine.cat([p.detach().reshape(-1) for p in parameters])
+            flat = torch.cat([p.detach().reshape(-1) for p in parameters])
             broadcast(flat, group=self.process_group, group_src=rank)
             if rank == self.process_group.rank():
                 continue

@@ -12,7 +12,7 @@ __all__ = ["ReduceOp", "combine", "describe", "differing", "finish", "reduce_op"
 
 
 class ReduceOp(Enum):
-    """How values are combined."""
+    """The operation that combines the values of all processes."""
 
     SUM = 0
     AVG = 1
@@ -34,9 +34,15 @@ class reduce_op:
 ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]
 
 _UFUNCS: dict[ReduceOp, Any] = {
-    ReduceOp.SUM: np.add, ReduceOp.AVG: np.add, ReduceOp.PRODUCT: np.multiply, ReduceOp.MIN: np.minimum,
-    ReduceOp.MAX: np.maximum, ReduceOp.BAND: np.bitwise_and, ReduceOp.BOR: np.bitwise_or, ReduceOp.BXOR: np.bitwise_xor,
-}  # fmt: skip
+    ReduceOp.SUM: np.add,
+    ReduceOp.AVG: np.add,
+    ReduceOp.PRODUCT: np.multiply,
+    ReduceOp.MIN: np.minimum,
+    ReduceOp.MAX: np.maximum,
+    ReduceOp.BAND: np.bitwise_and,
+    ReduceOp.BOR: np.bitwise_or,
+    ReduceOp.BXOR: np.bitwise_xor,
+}
 
 
 _BLOCK = 1 << 16  # elements; what is between two operations stays in the cache
@@ -73,7 +79,7 @@ def describe(name: str, array: Any, more: str = "") -> str:
 
 
 def differing(their_rank: int, theirs: str, own_rank: int, own: str) -> str:
-    """What is said of two calls that do not match."""
+    """Return the error message for two calls that do not match."""
     return (
         f"the processes of a group must make the same calls: rank {their_rank} called {theirs}, rank {own_rank} called "
         f"{own}"
@@ -81,7 +87,7 @@ def differing(their_rank: int, theirs: str, own_rank: int, own: str) -> str:
 
 
 def finish(op: ReduceOp, array: Any, count: int) -> None:
-    """What is left to do with the combined values of `count` processes."""
+    """Divide the combined values of `count` processes for AVG, in place; other operations are complete."""
     if op is ReduceOp.AVG:
         if array.dtype.kind in "biu":
             np.floor_divide(array, count, out=array)

@@ -1,4 +1,4 @@
-"""How the processes of a job find their store, rank and number: `env://`, `tcp://host:port`, `file:///path`.
+"""The rendezvous of a job's processes, which gives them store, rank and number: `env://`, `tcp://host:port`, `file:///path`.
 
 https://docs.pytorch.org/docs/2.13/distributed.html#initialization
 """

@@ -74,11 +74,19 @@ class _Job:
         command += ["-m", options.script] if options.module else [options.script]
         for rank in range(count):
             environment = {
-                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "GROUP_RANK": "0",
-                "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": options.master_addr, "MASTER_PORT": str(port),
-                "TORCHELASTIC_RUN_ID": run_id, "TORCHELASTIC_RESTART_COUNT": str(attempt),
-                "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts), "TORCHELASTIC_USE_AGENT_STORE": "True",
-            }  # fmt: skip
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(count),
+                "GROUP_RANK": "0",
+                "LOCAL_WORLD_SIZE": str(count),
+                "MASTER_ADDR": options.master_addr,
+                "MASTER_PORT": str(port),
+                "TORCHELASTIC_RUN_ID": run_id,
+                "TORCHELASTIC_RESTART_COUNT": str(attempt),
+                "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+            }
             if count > 1:
                 environment.setdefault("OMP_NUM_THREADS", "1")
             process = subprocess.Popen(

@@ -2,7 +2,6 @@
 
 https://docs.pytorch.org/docs/2.13/distributed.html#distributed-key-value-store
 
-Note [The store's protocol]
 A request is one byte (what), a count, and that many strings of bytes with their lengths; an answer is a count and
 strings.  Nothing is unpickled: whoever reaches the port can read and change keys, and nothing else.
 """
@@ -60,12 +59,12 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 class Store:
-    """What every store can do.  `get` and `wait` block until the keys are there, or raise DistStoreError."""
+    """The interface of every store.  `get` and `wait` block until the keys are there, or raise DistStoreError."""
 
     timeout = TIMEOUT
 
     def set_timeout(self, timeout: datetime.timedelta) -> None:
-        """How long `get` and `wait` wait."""
+        """Set the time after which `get` and `wait` give up."""
         self.timeout = timeout
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -73,7 +72,7 @@ class Store:
         raise NotImplementedError
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there."""
+        """Return whether all keys are there."""
         raise NotImplementedError
 
     def add(self, key: str, amount: int) -> int:
@@ -294,9 +293,16 @@ class TCPStore(Store):
     """
 
     def __init__(
-        self, host_name: str, port: int, world_size: int | None = None, is_master: bool = False,
-        timeout: datetime.timedelta = TIMEOUT, wait_for_workers: bool = True, multi_tenant: bool = False, **_: Any,
-    ) -> None:  # fmt: skip
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: datetime.timedelta = TIMEOUT,
+        wait_for_workers: bool = True,
+        multi_tenant: bool = False,
+        **_: Any,
+    ) -> None:
         self.host, self.timeout = host_name, timeout
         self._server = _Server(host_name, port) if is_master else None
         self.port = self._server.port if self._server else port

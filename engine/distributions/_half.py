@@ -1,15 +1,15 @@
-"""What the absolute value of a distribution around 0 has, whichever it is."""
+"""The base of the distributions of the absolute value of a variable around 0."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import AbsTransform
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["Half"]
@@ -33,14 +33,14 @@ class Half(TransformedDistribution):
 
     @property
     def mode(self) -> Tensor:
-        return engine.zeros_like(self.scale)
+        return torch.zeros_like(self.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        value = engine.as_tensor(value, dtype=self.scale.dtype, device=self.scale.device)
+        value = torch.as_tensor(value, dtype=self.scale.dtype, device=self.scale.device)
         found = self.base_dist.log_prob(value) + math.log(2)
-        return engine.where(value >= 0, found, -math.inf)
+        return torch.where(value >= 0, found, -math.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:

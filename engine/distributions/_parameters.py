@@ -1,4 +1,4 @@
-"""What the distributions with `probs` or `logits` share."""
+"""The parameters `probs` and `logits`, for the distributions that have them."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.utils import _sum_rightmost, lazy_property
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
@@ -231,7 +231,7 @@ class ComposeTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if not self.parts:
-            return engine.zeros_like(x)
+            return torch.zeros_like(x)
         points = [x]
         for part in self.parts[:-1]:
             points.append(part(points[-1]))
@@ -315,8 +315,8 @@ class ReshapeTransform(Transform):
     bijective = True
 
     def __init__(self, in_shape: Any, out_shape: Any, cache_size: int = 0) -> None:
-        self.in_shape = engine.Size(in_shape)
-        self.out_shape = engine.Size(out_shape)
+        self.in_shape = torch.Size(in_shape)
+        self.out_shape = torch.Size(out_shape)
         if self.in_shape.numel() != self.out_shape.numel():
             raise ValueError("in_shape, out_shape have different numbers of elements")
         super().__init__(cache_size=cache_size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import expanded_param, take_binary
 from engine.distributions.exp_family import ExponentialFamily
@@ -15,6 +14,7 @@ from engine.distributions.utils import (
     probs_to_logits,
 )
 from engine.nn.functional import binary_cross_entropy_with_logits
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Bernoulli"]
@@ -64,8 +64,8 @@ class Bernoulli(ExponentialFamily):
         return self._param.size()
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with engine.no_grad():
-            return engine.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
+        with torch.no_grad():
+            return torch.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -77,11 +77,11 @@ class Bernoulli(ExponentialFamily):
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._enumerated(engine.arange(2, dtype=self._param.dtype, device=self._param.device), expand)
+        return self._enumerated(torch.arange(2, dtype=self._param.dtype, device=self._param.device), expand)
 
     @property
     def _natural_params(self) -> tuple[Tensor]:
-        return (engine.logit(self.probs),)
+        return (torch.logit(self.probs),)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
-        return engine.log1p(engine.exp(x))
+        return torch.log1p(torch.exp(x))

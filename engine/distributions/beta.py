@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.dirichlet import Dirichlet
 from engine.distributions.exp_family import ExponentialFamily
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["Beta"]
@@ -22,9 +22,9 @@ class Beta(ExponentialFamily):
     has_rsample = True
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        both = engine.stack(broadcast_all(concentration1, concentration0), -1)
+        both = torch.stack(broadcast_all(concentration1, concentration0), -1)
         if not both.is_floating_point():
-            both = both.to(engine.get_default_dtype())
+            both = both.to(torch.get_default_dtype())
         self._dirichlet = Dirichlet(both, validate_args=validate_args)
         super().__init__(self._dirichlet._batch_shape, validate_args=validate_args)
 
@@ -60,7 +60,7 @@ class Beta(ExponentialFamily):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return self._dirichlet.log_prob(engine.stack([value, 1.0 - value], -1))
+        return self._dirichlet.log_prob(torch.stack([value, 1.0 - value], -1))
 
     def entropy(self) -> Tensor:
         return self._dirichlet.entropy()
@@ -70,4 +70,4 @@ class Beta(ExponentialFamily):
         return self.concentration1, self.concentration0
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
-        return engine.lgamma(x) + engine.lgamma(y) - engine.lgamma(x + y)
+        return torch.lgamma(x) + torch.lgamma(y) - torch.lgamma(x + y)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import exactly_one, expanded_param
 from engine.distributions.distribution import Distribution
@@ -15,6 +14,7 @@ from engine.distributions.utils import (
     probs_to_logits,
 )
 from engine.nn.functional import logsigmoid
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Binomial"]
@@ -74,14 +74,14 @@ class Binomial(Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        with engine.no_grad():
-            return engine.binomial(self.total_count.expand(shape), self.probs.expand(shape))
+        with torch.no_grad():
+            return torch.binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         n = self.total_count
-        choices = engine.lgamma(n + 1) - engine.lgamma(value + 1) - engine.lgamma(n - value + 1)
+        choices = torch.lgamma(n + 1) - torch.lgamma(value + 1) - torch.lgamma(n - value + 1)
         # value log p + (n - value) log(1 - p), with log(1 - p) = logsigmoid(-logits)
         return choices + value * self.logits + n * logsigmoid(-self.logits)
 
@@ -95,4 +95,4 @@ class Binomial(Distribution):
         count = int(self.total_count.max())
         if not bool((self.total_count == count).all()):
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
-        return self._enumerated(engine.arange(1 + count, dtype=self._param.dtype, device=self._param.device), expand)
+        return self._enumerated(torch.arange(1 + count, dtype=self._param.dtype, device=self._param.device), expand)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import exactly_one, expanded_param
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import lazy_property, logits_to_probs, probs_to_logits
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Categorical"]
@@ -59,7 +59,7 @@ class Categorical(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return engine.full(self._extended_shape(), float("nan"), dtype=self.probs.dtype, device=self.probs.device)
+        return torch.full(self._extended_shape(), float("nan"), dtype=self.probs.dtype, device=self.probs.device)
 
     @property
     def mode(self) -> Tensor:
@@ -73,20 +73,20 @@ class Categorical(Distribution):
         sample_shape = Size(sample_shape)
         rows = self.probs.detach().reshape(-1, self._num_events)
         if not sample_shape.numel() or not rows.shape[0]:
-            return engine.zeros(self._extended_shape(sample_shape), dtype=engine.int64, device=rows.device)
-        drawn = engine.multinomial(rows, sample_shape.numel(), True).T
+            return torch.zeros(self._extended_shape(sample_shape), dtype=torch.int64, device=rows.device)
+        drawn = torch.multinomial(rows, sample_shape.numel(), True).T
         return drawn.reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         index = value.long().unsqueeze(-1)
-        index, logs = engine.broadcast_tensors(index, self.logits)
+        index, logs = torch.broadcast_tensors(index, self.logits)
         return logs.gather(-1, index[..., :1]).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        least = engine.finfo(self.logits.dtype).min
+        least = torch.finfo(self.logits.dtype).min
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return self._enumerated(engine.arange(self._num_events, dtype=engine.long, device=self._param.device), expand)
+        return self._enumerated(torch.arange(self._num_events, dtype=torch.long, device=self._param.device), expand)

@@ -6,10 +6,10 @@ import math
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Cauchy"]
@@ -32,7 +32,7 @@ class Cauchy(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return engine.full(self._extended_shape(), math.nan, dtype=self.loc.dtype, device=self.loc.device)
+        return torch.full(self._extended_shape(), math.nan, dtype=self.loc.dtype, device=self.loc.device)
 
     @property
     def mode(self) -> Tensor:
@@ -40,7 +40,7 @@ class Cauchy(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return engine.full(self._extended_shape(), math.inf, dtype=self.loc.dtype, device=self.loc.device)
+        return torch.full(self._extended_shape(), math.inf, dtype=self.loc.dtype, device=self.loc.device)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self.loc + self.loc.new(self._extended_shape(sample_shape)).cauchy_() * self.scale
@@ -53,10 +53,10 @@ class Cauchy(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return engine.atan((value - self.loc) / self.scale) / math.pi + 0.5
+        return torch.atan((value - self.loc) / self.scale) / math.pi + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:
-        return engine.tan(math.pi * (value - 0.5)) * self.scale + self.loc
+        return torch.tan(math.pi * (value - 0.5)) * self.scale + self.loc
 
     def entropy(self) -> Tensor:
         return math.log(4 * math.pi) + self.scale.log()

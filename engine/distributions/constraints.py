@@ -1,4 +1,4 @@
-"""Constraints: regions of tensors, with `check(value)` saying elementwise (or event by event) what lies inside.
+"""Constraints: regions of tensors, with `check(value)` saying elementwise (or event by event) what is inside.
 
 `is_discrete` and `event_dim` (how many last dims one checked value takes) describe the region.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
@@ -26,7 +26,7 @@ class Constraint:
     event_dim: Any = 0
 
     def check(self, value: Tensor) -> Tensor:
-        """Which values lie inside.  value (*batch, *event) -> bool (*batch)."""
+        """Return a mask of the values that satisfy the constraint.  value (*batch, *event) -> bool (*batch)."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class _DependentProperty(property, _Dependent):
 
 
 def is_dependent(constraint: Any) -> bool:
-    """Whether a constraint is known only together with a distribution's parameters."""
+    """Return whether a constraint is known only together with a distribution's parameters."""
     return isinstance(constraint, _Dependent)
 
 
@@ -247,7 +247,7 @@ class _CorrCholesky(Constraint):
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
-        slack = engine.finfo(value.dtype).eps * value.shape[-1] * 10
+        slack = torch.finfo(value.dtype).eps * value.shape[-1] * 10
         length = (value * value).sum(-1).sqrt()
         return _LowerCholesky().check(value) & ((length - 1).abs() < slack).all(-1)
 
@@ -258,7 +258,7 @@ class _Square(Constraint):
     event_dim = 2
 
     def check(self, value: Tensor) -> Tensor:
-        return engine.full(value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=engine.bool, device=value.device)
+        return torch.full(value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=torch.bool, device=value.device)
 
 
 class _Symmetric(_Square):
@@ -268,27 +268,31 @@ class _Symmetric(_Square):
         square = super().check(value)
         if not bool(square.all()):
             return square
-        return engine.isclose(value, value.mT, atol=1e-6).flatten(-2).all(-1)
+        return torch.isclose(value, value.mT, atol=1e-6).flatten(-2).all(-1)
 
 
 class _PositiveSemidefinite(_Symmetric):
     """Symmetric matrices without negative eigenvalues."""
 
     def check(self, value: Tensor) -> Tensor:
+        from engine import linalg  # for its weight
+
         symmetric = super().check(value)
         if not bool(symmetric.all()):
             return symmetric
-        return engine.linalg.eigvalsh(value).ge(0).all(-1)
+        return linalg.eigvalsh(value).ge(0).all(-1)
 
 
 class _PositiveDefinite(_Symmetric):
     """Symmetric matrices with positive eigenvalues."""
 
     def check(self, value: Tensor) -> Tensor:
+        from engine import linalg  # for its weight
+
         symmetric = super().check(value)
         if not bool(symmetric.all()):
             return symmetric
-        return engine.linalg.cholesky_ex(value).info.eq(0)
+        return linalg.cholesky_ex(value).info.eq(0)
 
 
 class _IndependentConstraint(Constraint):
@@ -374,7 +378,7 @@ class _Cat(Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         parts = value.split(self.lengths, self.dim)
-        return engine.cat([c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim)
+        return torch.cat([c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim)
 
 
 class _Stack(Constraint):
@@ -397,7 +401,7 @@ class _Stack(Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         slices = value.unbind(self.dim)
-        return engine.stack([c.check(part) for c, part in zip(self.cseq, slices, strict=True)], self.dim)
+        return torch.stack([c.check(part) for c, part in zip(self.cseq, slices, strict=True)], self.dim)
 
 
 dependent = _Dependent()

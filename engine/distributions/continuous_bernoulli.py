@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import expanded_param, take_binary
 from engine.distributions.exp_family import ExponentialFamily
@@ -17,6 +16,7 @@ from engine.distributions.utils import (
     probs_to_logits,
 )
 from engine.nn.functional import binary_cross_entropy_with_logits
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["ContinuousBernoulli"]
@@ -34,9 +34,12 @@ class ContinuousBernoulli(ExponentialFamily):
     has_rsample = True
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, lims: tuple[float, float] = (0.499, 0.501),
+        self,
+        probs: Any = None,
+        logits: Any = None,
+        lims: tuple[float, float] = (0.499, 0.501),
         validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         batch = take_binary(self, probs, logits)
         if probs is not None:
             if validate_args is not None and not constraints.unit_interval.check(self.probs).all():
@@ -53,34 +56,34 @@ class ContinuousBernoulli(ExponentialFamily):
         return self._param.new(*args, **kwargs)
 
     def _steep(self) -> tuple[Tensor, Tensor]:
-        """Where `probs` is outside the limits, and `probs` with the lower limit elsewhere."""
+        """Return a mask of where `probs` is outside the limits, and `probs` with the lower limit elsewhere."""
         low, high = self._lims
         steep = (self.probs <= low) | (self.probs > high)
-        return steep, engine.where(steep, self.probs, low)
+        return steep, torch.where(steep, self.probs, low)
 
     def _cont_bern_log_norm(self) -> Tensor:
         """The logarithm of the normalizing constant.  -> (*)"""
         steep, p = self._steep()
-        lower = engine.where(p <= 0.5, p, 0.0)
-        upper = engine.where(p >= 0.5, p, 1.0)
-        gap = (engine.log1p(-p) - p.log()).abs().log()
-        exact = gap - engine.where(p <= 0.5, engine.log1p(-2.0 * lower), (2.0 * upper - 1.0).log())
+        lower = torch.where(p <= 0.5, p, 0.0)
+        upper = torch.where(p >= 0.5, p, 1.0)
+        gap = (torch.log1p(-p) - p.log()).abs().log()
+        exact = gap - torch.where(p <= 0.5, torch.log1p(-2.0 * lower), (2.0 * upper - 1.0).log())
         x = (self.probs - 0.5) ** 2
-        return engine.where(steep, exact, math.log(2.0) + (4.0 / 3.0 + 104.0 / 45.0 * x) * x)
+        return torch.where(steep, exact, math.log(2.0) + (4.0 / 3.0 + 104.0 / 45.0 * x) * x)
 
     @property
     def mean(self) -> Tensor:
         steep, p = self._steep()
-        exact = p / (2.0 * p - 1.0) + 1.0 / (engine.log1p(-p) - p.log())
+        exact = p / (2.0 * p - 1.0) + 1.0 / (torch.log1p(-p) - p.log())
         x = self.probs - 0.5
-        return engine.where(steep, exact, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x**2) * x)
+        return torch.where(steep, exact, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x**2) * x)
 
     @property
     def variance(self) -> Tensor:
         steep, p = self._steep()
-        exact = p * (p - 1.0) / (1.0 - 2.0 * p) ** 2 + 1.0 / (engine.log1p(-p) - p.log()) ** 2
+        exact = p * (p - 1.0) / (1.0 - 2.0 * p) ** 2 + 1.0 / (torch.log1p(-p) - p.log()) ** 2
         x = (self.probs - 0.5) ** 2
-        return engine.where(steep, exact, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
+        return torch.where(steep, exact, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
 
     @property
     def stddev(self) -> Tensor:
@@ -101,7 +104,7 @@ class ContinuousBernoulli(ExponentialFamily):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        return self.icdf(engine.rand(shape, dtype=self.probs.dtype, device=self.probs.device))
+        return self.icdf(torch.rand(shape, dtype=self.probs.dtype, device=self.probs.device))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -115,17 +118,17 @@ class ContinuousBernoulli(ExponentialFamily):
             self._validate_sample(value)
         steep, p = self._steep()
         exact = (p**value * (1.0 - p) ** (1.0 - value) + p - 1.0) / (2.0 * p - 1.0)
-        inside = engine.where(steep, exact, value)
-        return engine.where(value <= 0.0, 0.0, engine.where(value >= 1.0, 1.0, inside))
+        inside = torch.where(steep, exact, value)
+        return torch.where(value <= 0.0, 0.0, torch.where(value >= 1.0, 1.0, inside))
 
     def icdf(self, value: Tensor) -> Tensor:
         steep, p = self._steep()
-        left = engine.log1p(-p)
-        exact = (engine.log1p(-p + value * (2.0 * p - 1.0)) - left) / (p.log() - left)
-        return engine.where(steep, exact, value)
+        left = torch.log1p(-p)
+        exact = (torch.log1p(-p + value * (2.0 * p - 1.0)) - left) / (p.log() - left)
+        return torch.where(steep, exact, value)
 
     def entropy(self) -> Tensor:
-        left = engine.log1p(-self.probs)
+        left = torch.log1p(-self.probs)
         return self.mean * (left - self.probs.log()) - self._cont_bern_log_norm() - left
 
     @property
@@ -135,6 +138,6 @@ class ContinuousBernoulli(ExponentialFamily):
     def _log_normalizer(self, x: Tensor) -> Tensor:
         low, high = (end - 0.5 for end in self._lims)
         steep = (x <= low) | (x > high)
-        cut = engine.where(steep, x, low)
-        exact = engine.expm1(cut).abs().log() - cut.abs().log()
-        return engine.where(steep, exact, 0.5 * x + x**2 / 24.0 - x**4 / 2880.0)
+        cut = torch.where(steep, x, low)
+        exact = torch.expm1(cut).abs().log() - cut.abs().log()
+        return torch.where(steep, exact, 0.5 * x + x**2 / 24.0 - x**4 / 2880.0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
+from engine import nn
 from engine.distributions import constraints
 from engine.distributions.exp_family import ExponentialFamily
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Dirichlet"]
@@ -15,7 +16,7 @@ __all__ = ["Dirichlet"]
 def _Dirichlet_backward(x: Tensor, concentration: Tensor, grad_output: Tensor) -> Tensor:
     """The gradient of a draw `x` with respect to the concentration.  x, concentration, grad_output (*, n) -> (*, n)."""
     total = concentration.sum(-1, True).expand_as(concentration)
-    slope = engine._dirichlet_grad(x, concentration, total)
+    slope = torch._dirichlet_grad(x, concentration, total)
     return slope * (grad_output - (x * grad_output).sum(-1, True))
 
 
@@ -38,13 +39,13 @@ class Dirichlet(ExponentialFamily):
         return self._expanded(batch_shape, _instance, concentration=values)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        return engine._sample_dirichlet(self.concentration.expand(self._extended_shape(sample_shape)))
+        return torch._sample_dirichlet(self.concentration.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         a = self.concentration
-        return engine.xlogy(a - 1.0, value).sum(-1) + engine.lgamma(a.sum(-1)) - engine.lgamma(a).sum(-1)
+        return torch.xlogy(a - 1.0, value).sum(-1) + torch.lgamma(a.sum(-1)) - torch.lgamma(a).sum(-1)
 
     @property
     def mean(self) -> Tensor:
@@ -55,8 +56,8 @@ class Dirichlet(ExponentialFamily):
         weights = (self.concentration - 1).clamp(min=0.0)
         mode = weights / weights.sum(-1, True)
         corner = (self.concentration < 1).all(dim=-1, keepdim=True)
-        largest = engine.nn.functional.one_hot(mode.argmax(-1), self._event_shape[-1]).to(mode.dtype)
-        return engine.where(corner, largest, mode)
+        largest = nn.functional.one_hot(mode.argmax(-1), self._event_shape[-1]).to(mode.dtype)
+        return torch.where(corner, largest, mode)
 
     @property
     def variance(self) -> Tensor:
@@ -66,12 +67,12 @@ class Dirichlet(ExponentialFamily):
     def entropy(self) -> Tensor:
         n, a = self._event_shape[-1], self.concentration
         total = a.sum(-1)
-        logs = engine.lgamma(a).sum(-1) - engine.lgamma(total)
-        return logs - (n - total) * engine.digamma(total) - ((a - 1.0) * engine.digamma(a)).sum(-1)
+        logs = torch.lgamma(a).sum(-1) - torch.lgamma(total)
+        return logs - (n - total) * torch.digamma(total) - ((a - 1.0) * torch.digamma(a)).sum(-1)
 
     @property
     def _natural_params(self) -> tuple[Tensor]:
         return (self.concentration,)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
-        return x.lgamma().sum(-1) - engine.lgamma(x.sum(-1))
+        return x.lgamma().sum(-1) - torch.lgamma(x.sum(-1))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.utils import lazy_property
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Distribution"]
@@ -25,7 +25,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether distributions check their arguments unless told otherwise."""
+        """Return whether distributions check their arguments unless told otherwise."""
         if value not in (True, False):
             raise ValueError
         Distribution._validate_args = value
@@ -121,7 +121,7 @@ class Distribution:
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws without gradient.  -> (*sample_shape, *batch, *event)."""
-        with engine.no_grad():
+        with torch.no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
@@ -159,7 +159,7 @@ class Distribution:
 
     def perplexity(self) -> Tensor:
         """exp of the entropy.  -> (*batch)."""
-        return engine.exp(self.entropy())
+        return torch.exp(self.entropy())
 
     def _extended_shape(self, sample_shape: Any = ()) -> Size:
         return Size(tuple(sample_shape) + tuple(self._batch_shape) + tuple(self._event_shape))

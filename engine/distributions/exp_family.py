@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
+from engine import autograd
 from engine.distributions.distribution import Distribution
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["ExponentialFamily"]
@@ -29,9 +30,9 @@ class ExponentialFamily(Distribution):
         """F(theta) - <theta, grad F(theta)> - the mean of k."""
         result = -self._mean_carrier_measure
         params = [p.detach().requires_grad_() for p in self._natural_params]
-        with engine.enable_grad():
+        with torch.enable_grad():
             normalizer = self._log_normalizer(*params)
-            gradients = engine.autograd.grad(normalizer.sum(), params, create_graph=True)
+            gradients = autograd.grad(normalizer.sum(), params, create_graph=True)
         result = result + normalizer
         for param, gradient in zip(params, gradients, strict=True):
             result = result - (param * gradient).reshape(self._batch_shape + (-1,)).sum(-1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.exp_family import ExponentialFamily
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Exponential"]
@@ -35,7 +35,7 @@ class Exponential(ExponentialFamily):
 
     @property
     def mode(self) -> Tensor:
-        return engine.zeros_like(self.rate)
+        return torch.zeros_like(self.rate)
 
     @property
     def stddev(self) -> Tensor:
@@ -56,17 +56,17 @@ class Exponential(ExponentialFamily):
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return 1 - engine.exp(-self.rate * value)
+        return 1 - torch.exp(-self.rate * value)
 
     def icdf(self, value: Tensor) -> Tensor:
-        return -engine.log1p(-value) / self.rate
+        return -torch.log1p(-value) / self.rate
 
     def entropy(self) -> Tensor:
-        return 1.0 - engine.log(self.rate)
+        return 1.0 - torch.log(self.rate)
 
     @property
     def _natural_params(self) -> tuple[Tensor]:
         return (-self.rate,)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
-        return -engine.log(-x)
+        return -torch.log(-x)

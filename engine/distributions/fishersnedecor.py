@@ -6,11 +6,11 @@ import math
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.gamma import Gamma
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["FisherSnedecor"]
@@ -51,8 +51,8 @@ class FisherSnedecor(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         above = self._gamma1.rsample(sample_shape)
-        below = self._gamma2.rsample(sample_shape).clamp(min=engine.finfo(above.dtype).tiny)
-        return (above / below).clamp(min=engine.finfo(above.dtype).tiny)
+        below = self._gamma2.rsample(sample_shape).clamp(min=torch.finfo(above.dtype).tiny)
+        return (above / below).clamp(min=torch.finfo(above.dtype).tiny)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -60,4 +60,4 @@ class FisherSnedecor(Distribution):
         a, b = self.df1 * 0.5, self.df2 * 0.5
         ratio = self.df1 / self.df2
         beta = (a + b).lgamma() - a.lgamma() - b.lgamma()
-        return beta + a * ratio.log() + (a - 1) * value.log() - (a + b) * engine.log1p(ratio * value)
+        return beta + a * ratio.log() + (a - 1) * value.log() - (a + b) * torch.log1p(ratio * value)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.exp_family import ExponentialFamily
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Gamma"]
 
 
 def _standard_gamma(concentration: Tensor) -> Tensor:
-    return engine._standard_gamma(concentration)
+    return torch._standard_gamma(concentration)
 
 
 class Gamma(ExponentialFamily):
@@ -49,32 +49,32 @@ class Gamma(ExponentialFamily):
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         value = _standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
-        value.detach().clamp_(min=engine.finfo(value.dtype).tiny)  # in place, so that the gradient ignores it
+        value.detach().clamp_(min=torch.finfo(value.dtype).tiny)  # in place, so that the gradient ignores it
         return value
 
     def log_prob(self, value: Tensor) -> Tensor:
-        value = engine.as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
+        value = torch.as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
         if self._validate_args:
             self._validate_sample(value)
         return (
-            engine.xlogy(self.concentration, self.rate)
-            + engine.xlogy(self.concentration - 1, value)
+            torch.xlogy(self.concentration, self.rate)
+            + torch.xlogy(self.concentration - 1, value)
             - self.rate * value
-            - engine.lgamma(self.concentration)
+            - torch.lgamma(self.concentration)
         )
 
     def entropy(self) -> Tensor:
         a = self.concentration
-        return a - engine.log(self.rate) + engine.lgamma(a) + (1.0 - a) * engine.digamma(a)
+        return a - torch.log(self.rate) + torch.lgamma(a) + (1.0 - a) * torch.digamma(a)
 
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return engine.special.gammainc(self.concentration, self.rate * value)
+        return torch.special_gammainc(self.concentration, self.rate * value)
 
     @property
     def _natural_params(self) -> tuple[Tensor, Tensor]:
         return self.concentration - 1, -self.rate
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
-        return engine.lgamma(x + 1) + (x + 1) * engine.log(-y.reciprocal())
+        return torch.lgamma(x + 1) + (x + 1) * torch.log(-y.reciprocal())

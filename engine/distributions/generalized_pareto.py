@@ -6,10 +6,10 @@ import math
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["GeneralizedPareto"]
@@ -21,8 +21,10 @@ class GeneralizedPareto(Distribution):
     """
 
     arg_constraints = {
-        "loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real,
-    }  # fmt: skip
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "concentration": constraints.real,
+    }
     has_rsample = True
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
@@ -36,11 +38,11 @@ class GeneralizedPareto(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        return self.icdf(engine.rand(shape, dtype=self.loc.dtype, device=self.loc.device))
+        return self.icdf(torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device))
 
     def _shape_or_one(self) -> tuple[Tensor, Tensor]:
-        """Where the concentration is (nearly) 0, and the concentration with 1 there."""
-        flat = engine.isclose(self.concentration, engine.zeros_like(self.concentration))
+        """Return a mask of where the concentration is (nearly) 0, and the concentration with 1 there."""
+        flat = torch.isclose(self.concentration, torch.zeros_like(self.concentration))
         return flat, self.concentration.masked_fill(flat, 1.0)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -48,9 +50,9 @@ class GeneralizedPareto(Distribution):
             self._validate_sample(value)
         z = (value - self.loc) / self.scale
         flat, shape = self._shape_or_one()
-        power = 1 / shape + engine.ones_like(z)
-        bent = engine.where(power == 0, power, power * engine.log1p(shape * z))
-        return -self.scale.log() - engine.where(flat, z, bent)
+        power = 1 / shape + torch.ones_like(z)
+        bent = torch.where(power == 0, power, power * torch.log1p(shape * z))
+        return -self.scale.log() - torch.where(flat, z, bent)
 
     def log_survival_function(self, value: Tensor) -> Tensor:
         """The logarithm of the probability of more than `value`.  value (*) -> (*)."""
@@ -58,33 +60,33 @@ class GeneralizedPareto(Distribution):
             self._validate_sample(value)
         z = (value - self.loc) / self.scale
         flat, shape = self._shape_or_one()
-        return engine.where(flat, -z, -engine.log1p(shape * z) / shape)
+        return torch.where(flat, -z, -torch.log1p(shape * z) / shape)
 
     def log_cdf(self, value: Tensor) -> Tensor:
         """The logarithm of the probability of at most `value`.  value (*) -> (*)."""
-        return engine.log1p(-self.log_survival_function(value).exp())
+        return torch.log1p(-self.log_survival_function(value).exp())
 
     def cdf(self, value: Tensor) -> Tensor:
         return self.log_cdf(value).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
         flat, shape = self._shape_or_one()
-        left = engine.log1p(-value)
-        bent = self.loc + self.scale / shape * engine.expm1(-shape * left)
-        return engine.where(flat, self.loc - self.scale * left, bent)
+        left = torch.log1p(-value)
+        bent = self.loc + self.scale / shape * torch.expm1(-shape * left)
+        return torch.where(flat, self.loc - self.scale * left, bent)
 
     @property
     def mean(self) -> Tensor:
         exists = self.concentration < 1
-        shape = engine.where(exists, self.concentration, 0.5)
-        return engine.where(exists, self.loc + self.scale / (1 - shape), math.nan)
+        shape = torch.where(exists, self.concentration, 0.5)
+        return torch.where(exists, self.loc + self.scale / (1 - shape), math.nan)
 
     @property
     def variance(self) -> Tensor:
         exists = self.concentration < 0.5
-        shape = engine.where(exists, self.concentration, 0.25)
+        shape = torch.where(exists, self.concentration, 0.25)
         found = self.scale**2 / ((1 - shape) ** 2 * (1 - 2 * shape))
-        return engine.where(exists, found, math.nan)
+        return torch.where(exists, found, math.nan)
 
     @property
     def mode(self) -> Tensor:
@@ -96,4 +98,4 @@ class GeneralizedPareto(Distribution):
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> Any:
         end = self.loc - self.scale / self.concentration
-        return constraints.interval(self.loc, engine.where(self.concentration < 0, end, math.inf))
+        return constraints.interval(self.loc, torch.where(self.concentration < 0, end, math.inf))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import take_binary
 from engine.distributions.distribution import Distribution
@@ -15,6 +14,7 @@ from engine.distributions.utils import (
     probs_to_logits,
 )
 from engine.nn.functional import binary_cross_entropy_with_logits
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["Geometric"]
@@ -50,7 +50,7 @@ class Geometric(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        return engine.zeros_like(self.probs)
+        return torch.zeros_like(self.probs)
 
     @property
     def variance(self) -> Tensor:
@@ -66,9 +66,9 @@ class Geometric(Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        tiny = engine.finfo(self.probs.dtype).tiny
-        with engine.no_grad():
-            u = engine.rand(shape, dtype=self.probs.dtype, device=self.probs.device).clamp(min=tiny)
+        tiny = torch.finfo(self.probs.dtype).tiny
+        with torch.no_grad():
+            u = torch.rand(shape, dtype=self.probs.dtype, device=self.probs.device).clamp(min=tiny)
             return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:

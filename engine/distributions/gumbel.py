@@ -6,12 +6,12 @@ import math
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import AffineTransform, ExpTransform
 from engine.distributions.uniform import Uniform
 from engine.distributions.utils import broadcast_all, euler_constant
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["Gumbel"]
@@ -25,18 +25,18 @@ class Gumbel(TransformedDistribution):
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
-        limits = engine.finfo(self.loc.dtype)
+        limits = torch.finfo(self.loc.dtype)
         numbers = isinstance(loc, Number) and isinstance(scale, Number)
         ends = (limits.tiny, 1 - limits.eps)
         if not numbers:
-            ends = tuple(engine.full_like(self.loc, end) for end in ends)
+            ends = tuple(torch.full_like(self.loc, end) for end in ends)
         base = Uniform(*ends, validate_args=validate_args)
         super().__init__(base, self._steps(), validate_args=validate_args)
 
     def _steps(self) -> list[Any]:
         return [
             ExpTransform().inv,
-            AffineTransform(loc=0, scale=-engine.ones_like(self.scale)),
+            AffineTransform(loc=0, scale=-torch.ones_like(self.scale)),
             ExpTransform().inv,
             AffineTransform(loc=self.loc, scale=-self.scale),
         ]

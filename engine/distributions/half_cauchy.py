@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions._half import Half
 from engine.distributions.cauchy import Cauchy
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["HalfCauchy"]
@@ -23,7 +23,7 @@ class HalfCauchy(Half):
 
     @property
     def mean(self) -> Tensor:
-        return engine.full(self._extended_shape(), math.inf, dtype=self.scale.dtype, device=self.scale.device)
+        return torch.full(self._extended_shape(), math.inf, dtype=self.scale.dtype, device=self.scale.device)
 
     @property
     def variance(self) -> Tensor:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.gamma import Gamma
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import PowerTransform
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["InverseGamma"]
@@ -41,7 +41,7 @@ class InverseGamma(TransformedDistribution):
     @property
     def mean(self) -> Tensor:
         a = self.concentration
-        return engine.where(a > 1, self.rate / (a - 1), engine.inf)
+        return torch.where(a > 1, self.rate / (a - 1), torch.inf)
 
     @property
     def mode(self) -> Tensor:
@@ -50,7 +50,7 @@ class InverseGamma(TransformedDistribution):
     @property
     def variance(self) -> Tensor:
         a = self.concentration
-        return engine.where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), engine.inf)
+        return torch.where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), torch.inf)
 
     def entropy(self) -> Tensor:
         a = self.concentration

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import engine
+from engine import autograd
 from engine.distributions.bernoulli import Bernoulli
 from engine.distributions.beta import Beta
 from engine.distributions.binomial import Binomial
@@ -48,6 +48,7 @@ from engine.distributions.uniform import Uniform
 from engine.distributions.utils import _sum_rightmost, euler_constant
 from engine.distributions.wishart import Wishart
 from engine.nn.functional import logsigmoid
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
@@ -112,11 +113,11 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 
 def _infinite(like: Tensor) -> Tensor:
-    return engine.full_like(like, math.inf)
+    return torch.full_like(like, math.inf)
 
 
 def _x_log_x(x: Tensor) -> Tensor:
-    return engine.xlogy(x, x)
+    return torch.xlogy(x, x)
 
 
 # --- moments of p: the mean of log x, and of exp(-x / s)
@@ -146,13 +147,13 @@ def _mean_log_between(low: Tensor, high: Tensor) -> Tensor:
 
 def _limited(found: Tensor, p: Any, moment: int) -> Tensor:
     if type(p) in _NO_MEAN:
-        found = engine.where(_NO_MEAN[type(p)](p, moment), math.inf, found)
+        found = torch.where(_NO_MEAN[type(p)](p, moment), math.inf, found)
     return found
 
 
 def _positive_only(found: Tensor, p: Any) -> Tensor:
     below = _BELOW_ZERO.get(type(p))
-    return found if below is None else engine.where(below(p), math.inf, found)
+    return found if below is None else torch.where(below(p), math.inf, found)
 
 
 def _to_exponential(p: Any, q: Exponential) -> Tensor:
@@ -215,9 +216,9 @@ for _kind, _others in (
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli_bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
     one = p.probs * (logsigmoid(p.logits) - logsigmoid(q.logits))
-    one = engine.where(p.probs == 0, 0.0, engine.where(q.probs == 0, math.inf, one))
+    one = torch.where(p.probs == 0, 0.0, torch.where(q.probs == 0, math.inf, one))
     zero = (1 - p.probs) * (logsigmoid(-p.logits) - logsigmoid(-q.logits))
-    zero = engine.where(p.probs == 1, 0.0, engine.where(q.probs == 1, math.inf, zero))
+    zero = torch.where(p.probs == 1, 0.0, torch.where(q.probs == 1, math.inf, zero))
     return one + zero
 
 
@@ -231,14 +232,14 @@ def _binomial_binomial(p: Binomial, q: Binomial) -> Tensor:
     if bool((p.total_count < q.total_count).any()):
         raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
-    return engine.where(p.total_count > q.total_count, math.inf, found)
+    return torch.where(p.total_count > q.total_count, math.inf, found)
 
 
 @register_kl(Categorical, Categorical)
 def _categorical_categorical(p: Categorical, q: Categorical) -> Tensor:
     terms = p.probs * (p.logits - q.logits)
-    terms = engine.where(q.probs == 0, math.inf, terms)
-    return engine.where(p.probs == 0, 0.0, terms).sum(-1)
+    terms = torch.where(q.probs == 0, math.inf, terms)
+    return torch.where(p.probs == 0, 0.0, terms).sum(-1)
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)
@@ -248,7 +249,7 @@ def _onehot_onehot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
 
 @register_kl(Geometric, Geometric)
 def _geometric_geometric(p: Geometric, q: Geometric) -> Tensor:
-    return -p.entropy() - engine.log1p(-q.probs) / p.probs - q.logits
+    return -p.entropy() - torch.log1p(-q.probs) / p.probs - q.logits
 
 
 @register_kl(Poisson, Poisson)
@@ -322,7 +323,7 @@ def _normal_normal(p: Normal, q: Normal) -> Tensor:
 @register_kl(Normal, Laplace)
 def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
     z = (p.loc - q.loc) / p.scale
-    distance = math.sqrt(2 / math.pi) * (-0.5 * z.pow(2)).exp() + z * engine.erf(math.sqrt(0.5) * z)
+    distance = math.sqrt(2 / math.pi) * (-0.5 * z.pow(2)).exp() + z * torch.erf(math.sqrt(0.5) * z)
     return (2 * q.scale).log() + p.scale / q.scale * distance - p.entropy()
 
 
@@ -330,23 +331,23 @@ def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
 def _pareto_pareto(p: Pareto, q: Pareto) -> Tensor:
     ratio = q.alpha / p.alpha
     found = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
-    return engine.where(p.scale < q.scale, math.inf, found)
+    return torch.where(p.scale < q.scale, math.inf, found)
 
 
 @register_kl(Uniform, Uniform)
 def _uniform_uniform(p: Uniform, q: Uniform) -> Tensor:
     found = ((q.high - q.low) / (p.high - p.low)).log()
-    return engine.where((q.low > p.low) | (q.high < p.high), math.inf, found)
+    return torch.where((q.low > p.low) | (q.high < p.high), math.inf, found)
 
 
 @register_kl(Beta, ContinuousBernoulli)
 @register_kl(ContinuousBernoulli, ContinuousBernoulli)
 @register_kl(Uniform, ContinuousBernoulli)
 def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
-    logs = p.mean * q.logits + engine.log1p(-q.probs) + q._cont_bern_log_norm()
+    logs = p.mean * q.logits + torch.log1p(-q.probs) + q._cont_bern_log_norm()
     found = -p.entropy() - logs
     if isinstance(p, Uniform):
-        found = engine.where((p.high > 1) | (p.low < 0), math.inf, found)
+        found = torch.where((p.high > 1) | (p.low < 0), math.inf, found)
     return found
 
 
@@ -354,7 +355,7 @@ def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
 @register_kl(Beta, Uniform)
 def _beta_uniform(p: Any, q: Uniform) -> Tensor:
     found = -p.entropy() + (q.high - q.low).log()
-    return engine.where((q.low > 0) | (q.high < 1), math.inf, found)
+    return torch.where((q.low > 0) | (q.high < 1), math.inf, found)
 
 
 @register_kl(Uniform, Beta)
@@ -363,13 +364,13 @@ def _uniform_beta(p: Uniform, q: Beta) -> Tensor:
     ones = (a - 1) * _mean_log_between(p.low, p.high)
     zeros = (b - 1) * _mean_log_between(1 - p.high, 1 - p.low)
     found = a.lgamma() + b.lgamma() - (a + b).lgamma() - ones - zeros - p.entropy()
-    return engine.where((p.high > 1) | (p.low < 0), math.inf, found)
+    return torch.where((p.high > 1) | (p.low < 0), math.inf, found)
 
 
 @register_kl(Uniform, Pareto)
 def _uniform_pareto(p: Uniform, q: Pareto) -> Tensor:
     logs = q.alpha.log() + q.alpha * q.scale.log() - (q.alpha + 1) * _mean_log_between(p.low, p.high)
-    return engine.where(p.low < q.scale, math.inf, -p.entropy() - logs)
+    return torch.where(p.low < q.scale, math.inf, -p.entropy() - logs)
 
 
 # --- vectors
@@ -387,8 +388,10 @@ def _trace_of_square(matrix: Tensor) -> Tensor:
 
 
 def _solve(tril: Tensor, matrix: Tensor) -> Tensor:
-    batch = engine.broadcast_shapes(tril.shape[:-2], matrix.shape[:-2])
-    return engine.linalg.solve_triangular(
+    from engine import linalg  # for its weight
+
+    batch = torch.broadcast_shapes(tril.shape[:-2], matrix.shape[:-2])
+    return linalg.solve_triangular(
         tril.expand(batch + tuple(tril.shape[-2:])), matrix.expand(batch + tuple(matrix.shape[-2:])), upper=False
     )
 
@@ -410,7 +413,7 @@ def _mvn_terms(p: Any, q: Any) -> tuple[Any, Any, Any]:
         trace: Any = 0
         for factor in factors:
             whitened = _trace_of_square(factor * D.rsqrt().unsqueeze(-1))
-            trace = trace + whitened - _trace_of_square(_solve(q._capacitance_tril, engine.matmul(inner, factor)))
+            trace = trace + whitened - _trace_of_square(_solve(q._capacitance_tril, torch.matmul(inner, factor)))
         return logs, trace, _lowrank_mahalanobis(W, D, away, q._capacitance_tril)
     tril = q._unbroadcasted_scale_tril
     logs = logs + 2 * _half_log_det(tril)
@@ -422,10 +425,12 @@ def _mvn_mvn(p: Any, q: Any) -> Tensor:
     same = type(p) is type(q)
     low = isinstance(q, LowRankMultivariateNormal)
     _check_events(
-        p, q,
-        ("Low Rank Multivariate Normals" if low else "Multivariate Normals") if same
+        p,
+        q,
+        ("Low Rank Multivariate Normals" if low else "Multivariate Normals")
+        if same
         else "(Low Rank) Multivariate Normals",
-    )  # fmt: skip
+    )
     logs, trace, distance = _mvn_terms(p, q)
     return 0.5 * (logs + trace + distance - p.event_shape[0])
 
@@ -441,8 +446,8 @@ def _wishart_wishart(p: Wishart, q: Wishart) -> Tensor:
     n, (low, high) = p.event_shape[-1], (p._unbroadcasted_scale_tril, q._unbroadcasted_scale_tril)
     logs = q.df * (_half_log_det(high) - _half_log_det(low))
     trace = _trace_of_square(_solve(high, low)) - n
-    norms = engine.mvlgamma(q.df / 2, n) - engine.mvlgamma(p.df / 2, n)
-    slope = engine.digamma(p._df_steps() / 2).sum(-1)
+    norms = torch.mvlgamma(q.df / 2, n) - torch.mvlgamma(p.df / 2, n)
+    slope = torch.digamma(p._df_steps() / 2).sum(-1)
     return logs + p.df / 2 * trace + norms + (p.df - q.df) / 2 * slope
 
 
@@ -472,9 +477,9 @@ def _expfamily_expfamily(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
         )
     params = [n.detach().requires_grad_() for n in p._natural_params]
     theirs = q._natural_params
-    with engine.enable_grad():
+    with torch.enable_grad():
         normalizer = p._log_normalizer(*params)
-        gradients = engine.autograd.grad(normalizer.sum(), params, create_graph=True)
+        gradients = autograd.grad(normalizer.sum(), params, create_graph=True)
     result = q._log_normalizer(*theirs) - normalizer
     for mine, other, gradient in zip(params, theirs, gradients, strict=True):
         result = result - _sum_rightmost((other - mine) * gradient, len(q.event_shape))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import AffineTransform, PowerTransform
 from engine.distributions.uniform import Uniform
 from engine.distributions.utils import broadcast_all, euler_constant
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["Kumaraswamy"]
@@ -18,7 +18,7 @@ __all__ = ["Kumaraswamy"]
 
 def _moment(a: Tensor, b: Tensor, n: int) -> Tensor:
     shift = 1 + n / a
-    return engine.exp(b.log() + engine.lgamma(shift) + engine.lgamma(b) - engine.lgamma(shift + b))
+    return torch.exp(b.log() + torch.lgamma(shift) + torch.lgamma(b) - torch.lgamma(shift + b))
 
 
 class Kumaraswamy(TransformedDistribution):
@@ -31,7 +31,7 @@ class Kumaraswamy(TransformedDistribution):
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         base = Uniform(
-            engine.zeros_like(self.concentration0), engine.ones_like(self.concentration0), validate_args=validate_args
+            torch.zeros_like(self.concentration0), torch.ones_like(self.concentration0), validate_args=validate_args
         )
         steps = [
             PowerTransform(exponent=self.concentration0.reciprocal()),
@@ -63,5 +63,5 @@ class Kumaraswamy(TransformedDistribution):
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        harmonic = engine.digamma(b + 1) + euler_constant
-        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - engine.log(a) - engine.log(b)
+        harmonic = torch.digamma(b + 1) + euler_constant
+        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - torch.log(a) - torch.log(b)

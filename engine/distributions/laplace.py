@@ -5,10 +5,10 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Laplace"]
@@ -47,24 +47,24 @@ class Laplace(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        eps = engine.finfo(self.loc.dtype).eps
+        eps = torch.finfo(self.loc.dtype).eps
         u = self.loc.new(shape).uniform_(eps - 1, 1)
-        return self.loc - self.scale * u.sign() * engine.log1p(-u.abs().clamp(max=1 - eps))
+        return self.loc - self.scale * u.sign() * torch.log1p(-u.abs().clamp(max=1 - eps))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return -engine.log(2 * self.scale) - engine.abs(value - self.loc) / self.scale
+        return -torch.log(2 * self.scale) - torch.abs(value - self.loc) / self.scale
 
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         away = value - self.loc
-        return 0.5 - 0.5 * away.sign() * engine.expm1(-away.abs() / self.scale)
+        return 0.5 - 0.5 * away.sign() * torch.expm1(-away.abs() / self.scale)
 
     def icdf(self, value: Tensor) -> Tensor:
         term = value - 0.5
-        return self.loc - self.scale * term.sign() * engine.log1p(-2 * term.abs())
+        return self.loc - self.scale * term.sign() * torch.log1p(-2 * term.abs())
 
     def entropy(self) -> Tensor:
-        return 1 + engine.log(2 * self.scale)
+        return 1 + torch.log(2 * self.scale)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.multivariate_normal import _batch_mahalanobis, _batch_mv, _half_log_det
 from engine.distributions.utils import _standard_normal, lazy_property
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["LowRankMultivariateNormal"]
@@ -17,8 +17,10 @@ __all__ = ["LowRankMultivariateNormal"]
 
 def _capacitance_tril(W: Tensor, D: Tensor) -> Tensor:
     """The Cholesky factor of I + W^T D^-1 W.  W (*, n, m), D (*, n) -> (*, m, m)."""
-    inner = engine.matmul(W.mT / D.unsqueeze(-2), W)
-    return engine.linalg.cholesky(inner + engine.eye(W.shape[-1], dtype=W.dtype, device=W.device))
+    from engine import linalg  # for its weight
+
+    inner = torch.matmul(W.mT / D.unsqueeze(-2), W)
+    return linalg.cholesky(inner + torch.eye(W.shape[-1], dtype=W.dtype, device=W.device))
 
 
 def _lowrank_log_det(W: Tensor, D: Tensor, capacitance_tril: Tensor) -> Tensor:
@@ -56,7 +58,7 @@ class LowRankMultivariateNormal(Distribution):
             raise ValueError(f"cov_factor must be a batch of matrices with shape {event_shape[0]} x m")
         if cov_diag.shape[-1:] != event_shape:
             raise ValueError(f"cov_diag must be a batch of vectors with shape {event_shape}")
-        batch_shape = Size(engine.broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1]))
+        batch_shape = Size(torch.broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1]))
         self.loc = loc.expand(batch_shape + event_shape)
         self.cov_factor = cov_factor.expand(batch_shape + cov_factor.shape[-2:])
         self.cov_diag = cov_diag.expand(batch_shape + event_shape)
@@ -70,10 +72,13 @@ class LowRankMultivariateNormal(Distribution):
         shape = batch_shape + self._event_shape
         kept = ("_unbroadcasted_cov_factor", "_unbroadcasted_cov_diag", "_capacitance_tril")
         return self._expanded(
-            batch_shape, _instance, loc=self.loc.expand(shape), cov_diag=self.cov_diag.expand(shape),
+            batch_shape,
+            _instance,
+            loc=self.loc.expand(shape),
+            cov_diag=self.cov_diag.expand(shape),
             cov_factor=self.cov_factor.expand(shape + self.cov_factor.shape[-1:]),
             **{name: getattr(self, name) for name in kept},
-        )  # fmt: skip
+        )
 
     @property
     def mean(self) -> Tensor:
@@ -94,20 +99,24 @@ class LowRankMultivariateNormal(Distribution):
     @lazy_property
     def scale_tril(self) -> Tensor:
         """The covariance's Cholesky factor (*, n, n)."""
-        return engine.linalg.cholesky(self.covariance_matrix)
+        from engine import linalg  # for its weight
+
+        return linalg.cholesky(self.covariance_matrix)
 
     @lazy_property
     def covariance_matrix(self) -> Tensor:
         """The covariance (*, n, n)."""
         W = self._unbroadcasted_cov_factor
-        return self._square(engine.matmul(W, W.mT) + self._unbroadcasted_cov_diag.diag_embed())
+        return self._square(torch.matmul(W, W.mT) + self._unbroadcasted_cov_diag.diag_embed())
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance (*, n, n)."""
+        from engine import linalg  # for its weight
+
         scaled = self._unbroadcasted_cov_factor.mT / self._unbroadcasted_cov_diag.unsqueeze(-2)
-        half = engine.linalg.solve_triangular(self._capacitance_tril, scaled, upper=False)
-        return self._square(self._unbroadcasted_cov_diag.reciprocal().diag_embed() - engine.matmul(half.mT, half))
+        half = linalg.solve_triangular(self._capacitance_tril, scaled, upper=False)
+        return self._square(self._unbroadcasted_cov_diag.reciprocal().diag_embed() - torch.matmul(half.mT, half))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.categorical import Categorical
 from engine.distributions.distribution import Distribution
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["MixtureSameFamily"]
@@ -23,9 +23,11 @@ class MixtureSameFamily(Distribution):
     has_rsample = False
 
     def __init__(
-        self, mixture_distribution: Categorical, component_distribution: Distribution,
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: Distribution,
         validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(mixture_distribution, Categorical):
             raise ValueError(" The Mixture distribution needs to be an  instance of torch.distributions.Categorical")
         if not isinstance(component_distribution, Distribution):
@@ -53,10 +55,13 @@ class MixtureSameFamily(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> MixtureSameFamily:
         batch_shape = Size(batch_shape)
         return self._expanded(
-            batch_shape, _instance, _num_component=self._num_component, _event_ndims=len(self._event_shape),
+            batch_shape,
+            _instance,
+            _num_component=self._num_component,
+            _event_ndims=len(self._event_shape),
             _component_distribution=self._component_distribution.expand((*batch_shape, self._num_component)),
             _mixture_distribution=self._mixture_distribution.expand(batch_shape),
-        )  # fmt: skip
+        )
 
     @constraints.dependent_property
     def support(self) -> Any:
@@ -64,7 +69,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mixture_distribution(self) -> Categorical:
-        """Which component."""
+        """The distribution of the component's number."""
         return self._mixture_distribution
 
     @property
@@ -98,11 +103,11 @@ class MixtureSameFamily(Distribution):
         if self._validate_args:
             self._validate_sample(x)
         logs = self._component_distribution.log_prob(self._pad(x))
-        weights = engine.log_softmax(self._mixture_distribution.logits, dim=-1)
-        return engine.logsumexp(logs + weights, dim=-1)
+        weights = torch.log_softmax(self._mixture_distribution.logits, dim=-1)
+        return torch.logsumexp(logs + weights, dim=-1)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with engine.no_grad():
+        with torch.no_grad():
             dim = len(sample_shape) + len(self._batch_shape)
             which = self._mixture_distribution.sample(sample_shape)
             drawn = self._component_distribution.sample(sample_shape)

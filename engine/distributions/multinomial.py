@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.binomial import Binomial
 from engine.distributions.categorical import Categorical
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Multinomial"]
@@ -33,9 +33,12 @@ class Multinomial(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Multinomial:
         batch_shape = Size(batch_shape)
         return self._expanded(
-            batch_shape, _instance, total_count=self.total_count, _categorical=self._categorical.expand(batch_shape),
+            batch_shape,
+            _instance,
+            total_count=self.total_count,
+            _categorical=self._categorical.expand(batch_shape),
             _binomial=self._binomial.expand(batch_shape + self._event_shape),
-        )  # fmt: skip
+        )
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
@@ -67,9 +70,9 @@ class Multinomial(Distribution):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         drawn = self._categorical.sample((self.total_count, *sample_shape))
-        counts = engine.zeros((*drawn.shape[1:], self._event_shape[-1]), dtype=engine.int64, device=drawn.device)
+        counts = torch.zeros((*drawn.shape[1:], self._event_shape[-1]), dtype=torch.int64, device=drawn.device)
         index = drawn.permute(*range(1, drawn.dim()), 0)
-        counts.scatter_add_(-1, index, engine.ones_like(index))
+        counts.scatter_add_(-1, index, torch.ones_like(index))
         return counts.to(self.probs.dtype).reshape(shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -77,12 +80,12 @@ class Multinomial(Distribution):
             self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
         logits = logits.masked_fill((value == 0) & (logits == -float("inf")), 0)
-        orders = engine.lgamma(value.sum(-1) + 1) - engine.lgamma(value + 1).sum(-1)
+        orders = torch.lgamma(value.sum(-1) + 1) - torch.lgamma(value + 1).sum(-1)
         return orders + (logits * value).sum(-1)
 
     def entropy(self) -> Tensor:
-        n = engine.tensor(float(self.total_count), dtype=self.probs.dtype, device=self.probs.device)
+        n = torch.tensor(float(self.total_count), dtype=self.probs.dtype, device=self.probs.device)
         values = self._binomial.enumerate_support(expand=False)[1:]
-        weights = engine.exp(self._binomial.log_prob(values))
-        repeats = (weights * engine.lgamma(values + 1)).sum([0, -1])
-        return n * self._categorical.entropy() - engine.lgamma(n + 1) + repeats
+        weights = torch.exp(self._binomial.log_prob(values))
+        repeats = (weights * torch.lgamma(values + 1)).sum([0, -1])
+        return n * self._categorical.entropy() - torch.lgamma(n + 1) + repeats

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import _standard_normal, lazy_property
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["MultivariateNormal"]
@@ -16,12 +16,14 @@ __all__ = ["MultivariateNormal"]
 
 def _batch_mv(mat: Tensor, vec: Tensor) -> Tensor:
     """mat (*, m, n), vec (*, n) -> (*, m)."""
-    return engine.matmul(mat, vec.unsqueeze(-1)).squeeze(-1)
+    return torch.matmul(mat, vec.unsqueeze(-1)).squeeze(-1)
 
 
 def _batch_mahalanobis(tril: Tensor, vec: Tensor) -> Tensor:
     """The square of the length of tril^-1 vec.  tril (*a, n, n), vec (*b, n) -> (broadcast of a and b)."""
-    solved = engine.linalg.solve_triangular(tril, vec.unsqueeze(-1), upper=False)
+    from engine import linalg  # for its weight
+
+    solved = linalg.solve_triangular(tril, vec.unsqueeze(-1), upper=False)
     return solved.squeeze(-1).pow(2).sum(-1)
 
 
@@ -31,9 +33,11 @@ def _half_log_det(tril: Tensor) -> Tensor:
 
 def _precision_to_scale_tril(precision: Tensor) -> Tensor:
     """The Cholesky factor of the inverse: the flipped matrix' factor is the inverse's transpose, flipped."""
-    factor = engine.linalg.cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT
-    unit = engine.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
-    return engine.linalg.solve_triangular(factor, unit.expand(factor.shape), upper=False)
+    from engine import linalg  # for its weight
+
+    factor = linalg.cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT
+    unit = torch.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
+    return linalg.solve_triangular(factor, unit.expand(factor.shape), upper=False)
 
 
 class MultivariateNormal(Distribution):
@@ -52,14 +56,22 @@ class MultivariateNormal(Distribution):
     has_rsample = True
 
     def __init__(
-        self, loc: Tensor, covariance_matrix: Any = None, precision_matrix: Any = None, scale_tril: Any = None,
+        self,
+        loc: Tensor,
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
         validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
+        from engine import linalg  # for its weight
+
         if loc.dim() < 1:
             raise ValueError("loc must be at least one-dimensional.")
         given = {
-            "covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril,
-        }  # fmt: skip
+            "covariance_matrix": covariance_matrix,
+            "precision_matrix": precision_matrix,
+            "scale_tril": scale_tril,
+        }
         given = {name: matrix for name, matrix in given.items() if matrix is not None}
         if len(given) != 1:
             raise ValueError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
@@ -67,7 +79,7 @@ class MultivariateNormal(Distribution):
         if matrix.dim() < 2:
             called = "scale_tril matrix" if name == "scale_tril" else name
             raise ValueError(f"{called} must be at least two-dimensional, with optional leading batch dimensions")
-        batch_shape = Size(engine.broadcast_shapes(matrix.shape[:-2], loc.shape[:-1]))
+        batch_shape = Size(torch.broadcast_shapes(matrix.shape[:-2], loc.shape[:-1]))
         matrix = matrix.expand(batch_shape + (-1, -1))
         setattr(self, name, matrix)
         self.loc = loc.expand(batch_shape + (-1,))
@@ -75,7 +87,7 @@ class MultivariateNormal(Distribution):
         if name == "scale_tril":
             self._unbroadcasted_scale_tril = scale_tril
         elif name == "covariance_matrix":
-            self._unbroadcasted_scale_tril = engine.linalg.cholesky(covariance_matrix)
+            self._unbroadcasted_scale_tril = linalg.cholesky(covariance_matrix)
         else:
             self._unbroadcasted_scale_tril = _precision_to_scale_tril(precision_matrix)
 
@@ -88,9 +100,12 @@ class MultivariateNormal(Distribution):
             if name in self.__dict__
         }
         return self._expanded(
-            batch_shape, _instance, loc=self.loc.expand(batch_shape + self._event_shape),
-            _unbroadcasted_scale_tril=self._unbroadcasted_scale_tril, **values,
-        )  # fmt: skip
+            batch_shape,
+            _instance,
+            loc=self.loc.expand(batch_shape + self._event_shape),
+            _unbroadcasted_scale_tril=self._unbroadcasted_scale_tril,
+            **values,
+        )
 
     def _square(self, matrix: Tensor) -> Tensor:
         return matrix.expand(self._batch_shape + self._event_shape + self._event_shape)
@@ -102,11 +117,11 @@ class MultivariateNormal(Distribution):
     @lazy_property
     def covariance_matrix(self) -> Tensor:
         factor = self._unbroadcasted_scale_tril
-        return self._square(engine.matmul(factor, factor.mT))
+        return self._square(torch.matmul(factor, factor.mT))
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
-        return self._square(engine.cholesky_inverse(self._unbroadcasted_scale_tril))
+        return self._square(torch.cholesky_inverse(self._unbroadcasted_scale_tril))
 
     @property
     def mean(self) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import exactly_one, expanded_param
 from engine.distributions.distribution import Distribution
@@ -16,6 +15,7 @@ from engine.distributions.utils import (
     probs_to_logits,
 )
 from engine.nn.functional import logsigmoid
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["NegativeBinomial"]
@@ -49,7 +49,7 @@ class NegativeBinomial(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return self.total_count * engine.exp(self.logits)
+        return self.total_count * torch.exp(self.logits)
 
     @property
     def mode(self) -> Tensor:
@@ -57,7 +57,7 @@ class NegativeBinomial(Distribution):
 
     @property
     def variance(self) -> Tensor:
-        return self.mean / engine.sigmoid(-self.logits)
+        return self.mean / torch.sigmoid(-self.logits)
 
     @lazy_property
     def logits(self) -> Tensor:
@@ -74,15 +74,15 @@ class NegativeBinomial(Distribution):
 
     @lazy_property
     def _gamma(self) -> Gamma:
-        return Gamma(concentration=self.total_count, rate=engine.exp(-self.logits), validate_args=False)
+        return Gamma(concentration=self.total_count, rate=torch.exp(-self.logits), validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with engine.no_grad():
-            return engine.poisson(self._gamma.sample(sample_shape))
+        with torch.no_grad():
+            return torch.poisson(self._gamma.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         kernel = self.total_count * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
-        norm = -engine.lgamma(self.total_count + value) + engine.lgamma(1.0 + value) + engine.lgamma(self.total_count)
+        norm = -torch.lgamma(self.total_count + value) + torch.lgamma(1.0 + value) + torch.lgamma(self.total_count)
         return kernel - norm.masked_fill(self.total_count + value == 0.0, 0.0)

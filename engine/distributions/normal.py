@@ -6,10 +6,10 @@ import math
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.exp_family import ExponentialFamily
 from engine.distributions.utils import _standard_normal, broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Normal"]
@@ -49,8 +49,8 @@ class Normal(ExponentialFamily):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        with engine.no_grad():
-            return engine.normal(self.loc.expand(shape), self.scale.expand(shape))
+        with torch.no_grad():
+            return torch.normal(self.loc.expand(shape), self.scale.expand(shape))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -65,17 +65,17 @@ class Normal(ExponentialFamily):
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        return 0.5 * (1 + engine.erf((value - self.loc) * self.scale.reciprocal() / math.sqrt(2)))
+        return 0.5 * (1 + torch.erf((value - self.loc) * self.scale.reciprocal() / math.sqrt(2)))
 
     def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * engine.erfinv(2 * value - 1) * math.sqrt(2)
+        return self.loc + self.scale * torch.erfinv(2 * value - 1) * math.sqrt(2)
 
     def entropy(self) -> Tensor:
-        return 0.5 + 0.5 * math.log(2 * math.pi) + engine.log(self.scale)
+        return 0.5 + 0.5 * math.log(2 * math.pi) + torch.log(self.scale)
 
     @property
     def _natural_params(self) -> tuple[Tensor, Tensor]:
         return self.loc / self.scale.pow(2), -0.5 * self.scale.pow(2).reciprocal()
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
-        return -0.25 * x.pow(2) / y + 0.5 * engine.log(-math.pi / y)
+        return -0.25 * x.pow(2) / y + 0.5 * torch.log(-math.pi / y)

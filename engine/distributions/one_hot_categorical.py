@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.categorical import Categorical
 from engine.distributions.distribution import Distribution
 from engine.nn.functional import one_hot
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
@@ -72,7 +72,7 @@ class OneHotCategorical(Distribution):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         n = self._event_shape[0]
-        values = engine.eye(n, dtype=self._param.dtype, device=self._param.device)
+        values = torch.eye(n, dtype=self._param.dtype, device=self._param.device)
         values = values.reshape((n,) + (1,) * len(self._batch_shape) + (n,))
         return values.expand((n,) + self._batch_shape + (n,)) if expand else values
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.exp_family import ExponentialFamily
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Poisson"]
@@ -40,18 +40,18 @@ class Poisson(ExponentialFamily):
         return self.rate
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with engine.no_grad():
-            return engine.poisson(self.rate.expand(self._extended_shape(sample_shape)))
+        with torch.no_grad():
+            return torch.poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         rate, value = broadcast_all(self.rate, value)
-        return engine.xlogy(value, rate) - rate - engine.lgamma(value + 1)
+        return torch.xlogy(value, rate) - rate - torch.lgamma(value + 1)
 
     @property
     def _natural_params(self) -> tuple[Tensor]:
-        return (engine.log(self.rate),)
+        return (torch.log(self.rate),)
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
-        return engine.exp(x)
+        return torch.exp(x)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions._parameters import expanded_param, take_binary
 from engine.distributions.distribution import Distribution
@@ -18,6 +17,7 @@ from engine.distributions.utils import (
     probs_to_logits,
 )
 from engine.nn.functional import logsigmoid
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli"]
@@ -55,7 +55,7 @@ class LogitRelaxedBernoulli(Distribution):
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         probs = clamp_probs(self.probs.expand(shape))
-        u = clamp_probs(engine.rand(shape, dtype=probs.dtype, device=probs.device))
+        u = clamp_probs(torch.rand(shape, dtype=probs.dtype, device=probs.device))
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class LogitRelaxedBernoulli(Distribution):
             self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
         away = logits - value * self.temperature
-        logs = self.temperature.log() if isinstance(self.temperature, Tensor) else engine.tensor(self.temperature).log()
+        logs = self.temperature.log() if isinstance(self.temperature, Tensor) else torch.tensor(self.temperature).log()
         return logs + away + 2 * logsigmoid(-away)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.categorical import Categorical
 from engine.distributions.distribution import Distribution
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import ExpTransform
 from engine.distributions.utils import broadcast_all, clamp_probs
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["ExpRelaxedCategorical", "RelaxedOneHotCategorical"]
@@ -52,7 +52,7 @@ class ExpRelaxedCategorical(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        u = clamp_probs(engine.rand(shape, dtype=self.logits.dtype, device=self.logits.device))
+        u = clamp_probs(torch.rand(shape, dtype=self.logits.dtype, device=self.logits.device))
         scores = (self.logits - (-u.log()).log()) / self.temperature
         return scores - scores.logsumexp(dim=-1, keepdim=True)
 
@@ -61,7 +61,7 @@ class ExpRelaxedCategorical(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
-        temperature = engine.as_tensor(self.temperature, dtype=logits.dtype, device=logits.device)
+        temperature = torch.as_tensor(self.temperature, dtype=logits.dtype, device=logits.device)
         score = logits - value * temperature
         score = (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1)
         return score + math.lgamma(n) + (n - 1) * temperature.log()

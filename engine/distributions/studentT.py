@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.chi2 import Chi2
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import _standard_normal, broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["StudentT"]
@@ -41,13 +41,13 @@ class StudentT(Distribution):
     @property
     def variance(self) -> Tensor:
         df = self.df
-        spread = engine.where(df > 2, self.scale.pow(2) * df / (df - 2).masked_fill(df <= 2, 1), math.inf)
+        spread = torch.where(df > 2, self.scale.pow(2) * df / (df - 2).masked_fill(df <= 2, 1), math.inf)
         return spread.masked_fill(df <= 1, math.nan)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         x = _standard_normal(self._extended_shape(sample_shape), self.df.dtype, self.df.device)
         z = self._chi2.rsample(sample_shape)
-        return self.loc + self.scale * (x * engine.rsqrt(z / self.df))
+        return self.loc + self.scale * (x * torch.rsqrt(z / self.df))
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -55,7 +55,7 @@ class StudentT(Distribution):
         y = (value - self.loc) / self.scale
         half = 0.5 * self.df
         norm = self.scale.log() + half.lgamma() - (half + 0.5).lgamma() + 0.5 * (self.df.log() + math.log(math.pi))
-        return -(half + 0.5) * engine.log1p(y**2.0 / self.df) - norm
+        return -(half + 0.5) * torch.log1p(y**2.0 / self.df) - norm
 
     def entropy(self) -> Tensor:
         half = 0.5 * self.df

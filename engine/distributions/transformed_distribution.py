@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.independent import Independent
 from engine.distributions.transforms import ComposeTransform, Transform
 from engine.distributions.utils import _sum_rightmost
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["TransformedDistribution"]
@@ -75,7 +75,7 @@ class TransformedDistribution(Distribution):
         return x
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        with engine.no_grad():
+        with torch.no_grad():
             return self._through(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:

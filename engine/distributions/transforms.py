@@ -11,7 +11,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import engine
+from engine import nn
 from engine.distributions import constraints
 from engine.distributions._transform_base import (
     ComposeTransform,
@@ -29,14 +29,31 @@ from engine.distributions.utils import (
     vec_to_tril_matrix,
 )
 from engine.nn.functional import pad, softplus
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
-    "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
-    "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform", "LowerCholeskyTransform",
-    "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
-    "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
-]  # fmt: skip
+    "AbsTransform",
+    "AffineTransform",
+    "CatTransform",
+    "ComposeTransform",
+    "CorrCholeskyTransform",
+    "CumulativeDistributionTransform",
+    "ExpTransform",
+    "IndependentTransform",
+    "LowerCholeskyTransform",
+    "PositiveDefiniteTransform",
+    "PowerTransform",
+    "ReshapeTransform",
+    "SigmoidTransform",
+    "SoftmaxTransform",
+    "SoftplusTransform",
+    "StackTransform",
+    "StickBreakingTransform",
+    "TanhTransform",
+    "Transform",
+    "identity_transform",
+]
 
 
 class _Elementwise(Transform):
@@ -100,7 +117,7 @@ class PowerTransform(Transform):
         return (self.exponent * y / x).abs().log()
 
     def forward_shape(self, shape: Any) -> Any:
-        return engine.broadcast_shapes(shape, self.exponent.shape)
+        return torch.broadcast_shapes(shape, self.exponent.shape)
 
     inverse_shape = forward_shape
 
@@ -111,11 +128,11 @@ class SigmoidTransform(_Elementwise):
     codomain = constraints.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
-        limits = engine.finfo(x.dtype)
-        return engine.sigmoid(x).clamp(min=limits.tiny, max=1.0 - limits.eps)
+        limits = torch.finfo(x.dtype)
+        return torch.sigmoid(x).clamp(min=limits.tiny, max=1.0 - limits.eps)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        limits = engine.finfo(y.dtype)
+        limits = torch.finfo(y.dtype)
         y = y.clamp(min=limits.tiny, max=1.0 - limits.eps)
         return y.log() - (-y).log1p()
 
@@ -147,7 +164,7 @@ class TanhTransform(_Elementwise):
         return x.tanh()
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return engine.atanh(y)
+        return torch.atanh(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))  # stable: no difference of near numbers
@@ -201,7 +218,7 @@ class AffineTransform(Transform):
         if not isinstance(other, AffineTransform):
             return False
         pairs = ((self.loc, other.loc), (self.scale, other.scale))
-        return all(bool(engine.as_tensor(a == b).all()) for a, b in pairs)
+        return all(bool(torch.as_tensor(a == b).all()) for a, b in pairs)
 
     __hash__ = object.__hash__
 
@@ -219,13 +236,13 @@ class AffineTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Tensor):
-            result = self.scale.abs().log().expand(engine.broadcast_shapes(x.shape, self.scale.shape))
+            result = self.scale.abs().log().expand(torch.broadcast_shapes(x.shape, self.scale.shape))
         else:
-            result = engine.full_like(x, math.log(abs(self.scale)))
+            result = torch.full_like(x, math.log(abs(self.scale)))
         return _sum_rightmost(result, self.event_dim)
 
     def forward_shape(self, shape: Any) -> Any:
-        return engine.broadcast_shapes(shape, getattr(self.loc, "shape", ()), getattr(self.scale, "shape", ()))
+        return torch.broadcast_shapes(shape, getattr(self.loc, "shape", ()), getattr(self.scale, "shape", ()))
 
     inverse_shape = forward_shape
 
@@ -241,15 +258,15 @@ class CorrCholeskyTransform(Transform):
     bijective = True
 
     def _call(self, x: Tensor) -> Tensor:
-        x = engine.tanh(x)
-        eps = engine.finfo(x.dtype).eps
+        x = torch.tanh(x)
+        eps = torch.finfo(x.dtype).eps
         r = vec_to_tril_matrix(x.clamp(min=-1 + eps, max=1 - eps), diag=-1)
         left = (1 - r * r).sqrt().cumprod(-1)
-        r = r + engine.eye(r.shape[-1], dtype=r.dtype, device=r.device)
+        r = r + torch.eye(r.shape[-1], dtype=r.dtype, device=r.device)
         return r * pad(left[..., :-1], [1, 0], value=1)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        left = 1 - engine.cumsum(y * y, dim=-1)
+        left = 1 - torch.cumsum(y * y, dim=-1)
         left = pad(left[..., :-1], [1, 0], value=1)
         t = tril_matrix_to_vec(y, diag=-1) / tril_matrix_to_vec(left, diag=-1).sqrt()
         return (t.log1p() - t.neg().log1p()) / 2
@@ -316,7 +333,7 @@ class StickBreakingTransform(Transform):
     __hash__ = object.__hash__
 
     def _offset(self, x: Tensor, n: int) -> Tensor:
-        return engine.arange(n, 0, -1, dtype=x.dtype, device=x.device).log()
+        return torch.arange(n, 0, -1, dtype=x.dtype, device=x.device).log()
 
     def _call(self, x: Tensor) -> Tensor:
         share = SigmoidTransform()(x - self._offset(x, x.shape[-1]))
@@ -325,12 +342,12 @@ class StickBreakingTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         taken = y[..., :-1]
-        left = (1 - taken.cumsum(-1)).clamp(min=engine.finfo(y.dtype).tiny)
+        left = (1 - taken.cumsum(-1)).clamp(min=torch.finfo(y.dtype).tiny)
         return taken.log() - left.log() + self._offset(y, taken.shape[-1])
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         x = x - self._offset(x, x.shape[-1])
-        return (-x + engine.nn.functional.logsigmoid(x) + y[..., :-1].log()).sum(-1)
+        return (-x + nn.functional.logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape: Any) -> Any:
         if len(shape) < 1:
@@ -377,7 +394,9 @@ class PositiveDefiniteTransform(Transform):
         return x @ x.mT
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return LowerCholeskyTransform().inv(engine.linalg.cholesky(y))
+        from engine import linalg  # for its weight
+
+        return LowerCholeskyTransform().inv(linalg.cholesky(y))
 
 
 class _Many(Transform):
@@ -432,10 +451,10 @@ class CatTransform(_Many):
         return x.split(self.lengths, self.dim)
 
     def _call(self, x: Tensor) -> Tensor:
-        return engine.cat([t(part) for t, part in zip(self.transforms, self._parts(x), strict=True)], self.dim)
+        return torch.cat([t(part) for t, part in zip(self.transforms, self._parts(x), strict=True)], self.dim)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return engine.cat([t.inv(part) for t, part in zip(self.transforms, self._parts(y), strict=True)], self.dim)
+        return torch.cat([t.inv(part) for t, part in zip(self.transforms, self._parts(y), strict=True)], self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         terms = []
@@ -444,7 +463,7 @@ class CatTransform(_Many):
             terms.append(_sum_rightmost(term, self.event_dim - t.event_dim))
         dim = self.dim - x.dim() if self.dim >= 0 else self.dim
         dim += self.event_dim
-        return engine.cat(terms, dim=dim) if dim < 0 else functools.reduce(operator.add, terms)
+        return torch.cat(terms, dim=dim) if dim < 0 else functools.reduce(operator.add, terms)
 
     @constraints.dependent_property
     def domain(self) -> Any:
@@ -479,14 +498,14 @@ class StackTransform(_Many):
         return x.unbind(self.dim)
 
     def _call(self, x: Tensor) -> Tensor:
-        return engine.stack([t(part) for t, part in zip(self.transforms, self._slices(x), strict=True)], self.dim)
+        return torch.stack([t(part) for t, part in zip(self.transforms, self._slices(x), strict=True)], self.dim)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return engine.stack([t.inv(part) for t, part in zip(self.transforms, self._slices(y), strict=True)], self.dim)
+        return torch.stack([t.inv(part) for t, part in zip(self.transforms, self._slices(y), strict=True)], self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         triples = zip(self.transforms, self._slices(x), self._slices(y), strict=True)
-        return engine.stack([t.log_abs_det_jacobian(before, after) for t, before, after in triples], self.dim)
+        return torch.stack([t.log_abs_det_jacobian(before, after) for t, before, after in triples], self.dim)
 
     @constraints.dependent_property
     def domain(self) -> Any:

@@ -6,10 +6,10 @@ import math
 from numbers import Number
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import broadcast_all
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["Uniform"]
@@ -55,14 +55,14 @@ class Uniform(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        u = engine.rand(shape, dtype=self.low.dtype, device=self.low.device)
+        u = torch.rand(shape, dtype=self.low.dtype, device=self.low.device)
         return self.low + u * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         inside = self.low.le(value) & self.high.gt(value)
-        return engine.log(inside.type_as(self.low)) - engine.log(self.high - self.low)
+        return torch.log(inside.type_as(self.low)) - torch.log(self.high - self.low)
 
     def cdf(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -73,4 +73,4 @@ class Uniform(Distribution):
         return value * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
-        return engine.log(self.high - self.low)
+        return torch.log(self.high - self.low)

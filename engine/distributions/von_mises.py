@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.distribution import Distribution
 from engine.distributions.utils import broadcast_all, lazy_property
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor
 
 __all__ = ["VonMises"]
@@ -42,30 +42,30 @@ class VonMises(Distribution):
     @lazy_property
     def variance(self) -> Tensor:  # type: ignore[override]
         k = self.concentration
-        return 1 - engine.special.i1e(k) / engine.special.i0e(k)
+        return 1 - torch.special_i1e(k) / torch.special_i0e(k)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
         k = self.concentration
-        return k * (engine.cos(value - self.loc) - 1) - math.log(2 * math.pi) - engine.special.i0e(k).log()
+        return k * (torch.cos(value - self.loc) - 1) - math.log(2 * math.pi) - torch.special_i0e(k).log()
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws by rejection from a wrapped Cauchy distribution (Best and Fisher 1979)."""
         shape = self._extended_shape(sample_shape)
-        with engine.no_grad():
+        with torch.no_grad():
             k = self.concentration.double().expand(shape)
             tau = 1 + (1 + 4 * k * k).sqrt()
             rho = (tau - (2 * tau).sqrt()) / (2 * k)
-            r = engine.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
-            angle = engine.zeros_like(r)
-            done = engine.zeros(shape, dtype=engine.bool, device=r.device)
+            r = torch.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
+            angle = torch.zeros_like(r)
+            done = torch.zeros(shape, dtype=torch.bool, device=r.device)
             while not bool(done.all()):
-                u1, u2, u3 = engine.rand((3, *shape), dtype=r.dtype, device=r.device).unbind()
-                z = engine.cos(math.pi * u1)
+                u1, u2, u3 = torch.rand((3, *shape), dtype=r.dtype, device=r.device).unbind()
+                z = torch.cos(math.pi * u1)
                 f = ((1 + r * z) / (r + z)).clamp(min=-1, max=1)
                 c = k * (r - f)
                 accept = ((c * (2 - c) - u2) > 0) | ((c / u2).log() + 1 - c >= 0)
-                angle = engine.where(accept & ~done, (u3 - 0.5).sign() * f.acos(), angle)
+                angle = torch.where(accept & ~done, (u3 - 0.5).sign() * f.acos(), angle)
                 done = done | accept
             return ((angle + math.pi + self.loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.distributions import constraints
 from engine.distributions.exponential import Exponential
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import AffineTransform, PowerTransform
 from engine.distributions.utils import broadcast_all, euler_constant
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["Weibull"]
@@ -24,7 +24,7 @@ class Weibull(TransformedDistribution):
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
         self.scale, self.concentration = broadcast_all(scale, concentration)
         self.concentration_reciprocal = self.concentration.reciprocal()
-        base = Exponential(engine.ones_like(self.scale), validate_args=validate_args)
+        base = Exponential(torch.ones_like(self.scale), validate_args=validate_args)
         steps = [PowerTransform(self.concentration_reciprocal), AffineTransform(loc=0, scale=self.scale)]
         super().__init__(base, steps, validate_args=validate_args)
 
@@ -40,7 +40,7 @@ class Weibull(TransformedDistribution):
 
     @property
     def mean(self) -> Tensor:
-        return self.scale * engine.exp(engine.lgamma(1 + self.concentration_reciprocal))
+        return self.scale * torch.exp(torch.lgamma(1 + self.concentration_reciprocal))
 
     @property
     def mode(self) -> Tensor:
@@ -50,8 +50,8 @@ class Weibull(TransformedDistribution):
     @property
     def variance(self) -> Tensor:
         r = self.concentration_reciprocal
-        return self.scale.pow(2) * (engine.exp(engine.lgamma(1 + 2 * r)) - engine.exp(2 * engine.lgamma(1 + r)))
+        return self.scale.pow(2) * (torch.exp(torch.lgamma(1 + 2 * r)) - torch.exp(2 * torch.lgamma(1 + r)))
 
     def entropy(self) -> Tensor:
         r = self.concentration_reciprocal
-        return euler_constant * (1 - r) + engine.log(self.scale * r) + 1
+        return euler_constant * (1 - r) + torch.log(self.scale * r) + 1

@@ -1,6 +1,6 @@
 """torch.export: a module's program as one graph.
 
-`export` records a call (`engine.fx.record`) and gives the graph with what its inputs, parameters and outputs are
+`export` records a call (`engine.programs.record`) and gives the graph with what its inputs, parameters and outputs are
 called.  Sizes follow the inputs, so a program serves other sizes too where its Python did nothing else with them;
 constraints (`Dim`) are taken and not enforced.  Source: torch.export of release 2.13.
 """
@@ -12,16 +12,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Dim", "ExportGraphSignature", "ExportedProgram", "InputKind", "InputSpec", "OutputKind", "OutputSpec",
-           "TensorArgument", "dims", "export", "load", "register_dataclass", "save"]  # fmt: skip
-
-
-# what has a form without gradients of its own, which a program must not be fixed to
-_WHOLE = ("gru", "layer_norm", "lstm", "rms_norm")
+__all__ = [
+    "Dim",
+    "ExportGraphSignature",
+    "ExportedProgram",
+    "InputKind",
+    "InputSpec",
+    "OutputKind",
+    "OutputSpec",
+    "TensorArgument",
+    "dims",
+    "export",
+    "load",
+    "register_dataclass",
+    "save",
+]
 
 
 class InputKind(enum.Enum):
-    """What an input of the graph is."""
+    """The origin of a graph's input."""
 
     USER_INPUT = 1
     PARAMETER = 2
@@ -30,7 +39,7 @@ class InputKind(enum.Enum):
 
 
 class OutputKind(enum.Enum):
-    """What an output of the graph is."""
+    """The destination of a graph's output."""
 
     USER_OUTPUT = 1
     BUFFER_MUTATION = 3
@@ -64,7 +73,7 @@ class OutputSpec:
 
 @dataclass
 class ExportGraphSignature:
-    """What a graph reads and gives."""
+    """The inputs and outputs of a graph, with their kinds and the names of parameters and buffers."""
 
     input_specs: list[InputSpec] = field(default_factory=list)
     output_specs: list[OutputSpec] = field(default_factory=list)
@@ -146,7 +155,7 @@ class ExportedProgram:
     def module(self, check_guards: bool = True) -> Any:
         """A module that runs the program: called with the arguments as the exported one was."""
         from engine.nn.modules.module import Module
-        from engine.plan.tracing import tensors_in
+        from engine.programs.values import tensors_in
 
         graph_module = self.graph_module
         count = len(tensors_in(self.example_inputs))
@@ -180,23 +189,42 @@ class ExportedProgram:
 
 
 def export(
-    mod: Any, args: tuple, kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False,
-    preserve_module_call_signature: Any = (), prefer_deferred_runtime_asserts_over_guards: bool = False,
-) -> ExportedProgram:  # fmt: skip
-    """The program of one call of a module: `mod(*args, **kwargs)` is run once and recorded.
+    mod: Any,
+    args: tuple,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    preserve_module_call_signature: Any = (),
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """Record the program of one call of a module: `mod(*args, **kwargs)` is run once.
 
-    mod: an nn.Module.  args: a tuple.  dynamic_shapes: taken, not enforced.  Raises TypeError for other values,
-    RuntimeError for a program that its operators do not tell: values of tensors that Python reads, random numbers,
-    writes to parameters and buffers (export a module in eval mode).
+    Args:
+        mod: An nn.Module, in eval mode.
+        args: A tuple of example arguments.
+        kwargs: Example keyword arguments.
+        dynamic_shapes: Accepted, not enforced.
+        strict: Accepted, as are the other options.
+
+    Returns:
+        An `ExportedProgram`: its graph, signature and state; `module()` makes a module of it.
+
+    Raises:
+        TypeError: `mod` is no module, or `args` no tuple.
+        RuntimeError: the program is not told by its operators: values of tensors that Python reads, random numbers,
+            writes to parameters and buffers.
     """
-    from engine.fx.record import record
+    from engine.dispatch import with_fact
     from engine.nn.modules.module import Module
+    from engine.programs.record import record
 
     if not isinstance(mod, Module):
         raise TypeError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
         raise TypeError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
-    made = record(mod, args, kwargs, leaves=_WHOLE, strict=True)
+    whole = [name for name, why in with_fact("recorded").items() if why == "inference"]
+    made = record(mod, args, kwargs, leaves=whole, strict=True)
     parameters, buffers = dict(mod.named_parameters()), dict(mod.named_buffers())
     signature = ExportGraphSignature()
     for node in made.graph.nodes:
@@ -205,8 +233,13 @@ def export(
             signature.input_specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
         elif node.op == "get_attr":
             name = str(node.target)
-            kind = (InputKind.PARAMETER if name in parameters else InputKind.BUFFER if name in buffers
-                    else InputKind.CONSTANT_TENSOR)  # fmt: skip
+            kind = (
+                InputKind.PARAMETER
+                if name in parameters
+                else InputKind.BUFFER
+                if name in buffers
+                else InputKind.CONSTANT_TENSOR
+            )
             signature.input_specs.append(InputSpec(kind, argument, name))
         elif node.op == "output":
             signature.output_specs += [
@@ -217,7 +250,7 @@ def export(
 
 def _nodes(value: Any) -> list[Any]:
     from engine.fx.node import Node
-    from engine.plan.tracing import mapped
+    from engine.programs.values import mapped
 
     found: list[Any] = []
     mapped(value, found.append, Node)

@@ -8,15 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import engine
 from engine.func._transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 from engine.func._vmap import vmap
 from engine.nn.utils.stateless import _functional_call
+from engine.ops import functions as torch
 
 __all__ = [
-    "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
-]  # fmt: skip
+    "functional_call",
+    "functionalize",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "replace_all_batch_norm_modules_",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
 
 
 def functional_call(
@@ -28,7 +39,7 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """What `module(*args, **kwargs)` gives with other parameters and buffers, named as in its state_dict.
+    """Call `module(*args, **kwargs)` with other parameters and buffers, named as in its state_dict.
 
     parameter_and_buffer_dicts: a dict or a tuple of dicts with no name twice (ValueError).
     """
@@ -62,7 +73,7 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str,
     def stacked(tensors: Sequence[Any]) -> Any:
         if len({t.requires_grad for t in tensors}) != 1:
             raise RuntimeError("Expected parameters from different models to have the same requires_grad")
-        return engine.stack([t.detach() for t in tensors]).requires_grad_(tensors[0].requires_grad)
+        return torch.stack([t.detach() for t in tensors]).requires_grad_(tensors[0].requires_grad)
 
     parameters = [dict(m.named_parameters()) for m in models]
     buffers = [dict(m.named_buffers()) for m in models]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from engine.autograd.function import Function
-from engine.func._lanes import Lane, Refused, Unmapped, begin, end, lane, levels, randomness
+from engine.func._lanes import Lane, Refused, Unmapped, begin, end, lane, levels, randomness, registered
 from engine.tensor import Tensor
 from engine.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
@@ -17,7 +17,7 @@ __all__ = ["apply"]
 
 
 class VmapInfo(NamedTuple):
-    """What a Function's `vmap` is told: the number of slices, and vmap's `randomness`."""
+    """The argument `info` of a Function's `vmap`: the number of slices, and vmap's `randomness`."""
 
     batch_size: int
     randomness: str
@@ -166,3 +166,6 @@ def _generated(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], level: i
         if isinstance(output, tuple)
         else lane(output, level)
     )
+
+
+registered.apply = apply

@@ -3,29 +3,41 @@
 Note [One slice seen, all computed]
 Under `vmap` a function is called once.  What is mapped arrives as a `Lane`: a Tensor that says the shape of one slice
 and holds all of them, the mapped dim first, in `_value`.  While a vmap runs, the functions of the op table look for
-Lanes among their arguments; a call with one goes to the op's rule (`_rules.py`), which computes all slices by an
+Lanes among their arguments; a call with one goes to the op's rule (`_table.py`), which computes all slices by an
 ordinary call on the `_value`s.  So autograd records ordinary nodes, of all slices at once; a Lane of an outer vmap
-inside a `_value` is met by the same way in that call.  An op without a rule is called once a slice.
+inside a `_value` is met by the same way in that call.  An op without a rule is called once per slice.
 A Lane has no array: what reads one without an op raises `Unmapped`, and `vmap` calls the function once a slice instead.
-Nothing is added to functions while no vmap runs: their code is swapped at its beginning and its end.
+Nothing is added to functions while no vmap runs: they are listened to (`dispatch/gate.py`) from its beginning to its
+end.
 """
 
 from __future__ import annotations
 
 import threading
-from types import CodeType, FunctionType
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from engine import backends, dispatch
 from engine.autograd.function import under_vmap
-from engine.dispatch.arguments import after_compiling
-from engine.dispatch.listeners import copied, listener_code
+from engine.core.slots import Slot, Slots
+from engine.dispatch.gate import Listener
 from engine.dispatch.overriding import disabled
 from engine.tensor import Tensor
 
 __all__ = ["Lane", "Refused", "Unmapped", "begin", "end", "levels", "plain", "randomness"]
+
+
+class Registered(Slots):
+    """The functions that Lanes call in the modules that compute with them."""
+
+    call: Slot[Callable[..., Any]]  # call(function, level, args, kwargs): a call of an op by its rule
+    apply: Slot[Callable[..., Any]]  # apply(cls, args, kwargs): a call of an `autograd.Function`
+
+
+registered = Registered()
 
 
 class Unmapped(RuntimeError):
@@ -33,7 +45,7 @@ class Unmapped(RuntimeError):
 
 
 class Refused(RuntimeError):
-    """What torch's vmap refuses, too."""
+    """An error for a call that torch's vmap refuses, too."""
 
 
 class _Flags:
@@ -43,7 +55,7 @@ class _Flags:
 
 
 class Logical:
-    """What stands for the array of one slice: its shape and type.  Reading elements raises Unmapped."""
+    """The stand-in for the array of one slice: its shape and type.  Reading elements raises Unmapped."""
 
     flags = _Flags()
     base = None
@@ -82,6 +94,7 @@ backends._by_type[Logical] = backends.of_array(np.empty(0))
 
 # The levels of the vmaps that run in this thread, the outermost first: (level, size).
 _state = threading.local()
+_lock = threading.RLock()
 
 
 def levels() -> list[tuple[int, int]]:
@@ -185,11 +198,6 @@ def plain(tensor: Any) -> Any:
 
 # --- calls that hold a Lane
 
-_lock = threading.RLock()
-_running = 0
-_compiled: dict[FunctionType, None] = {}
-_kept: dict[FunctionType, tuple[CodeType, CodeType]] = {}
-
 
 def _level_of(values: Any) -> int:
     """The innermost level among arguments and in their lists; -1 for none."""
@@ -202,77 +210,37 @@ def _level_of(values: Any) -> int:
     return found
 
 
-def _listener(function: FunctionType, code: CodeType) -> CodeType:
-    own = copied(function, code)
-
-    def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        level = _level_of(args)
-        if kwargs:
-            level = max(level, _level_of(kwargs.values()))
-        if level < 0:
-            return own(*args, **kwargs)
-        from engine.func._rules import call
-
-        return call(function, level, args, kwargs)
-
-    return listener_code(code, heard)
+def _heard(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]) -> Any:
+    level = _level_of(args)
+    if kwargs:
+        level = max(level, _level_of(kwargs.values()))
+    if level < 0:
+        return proceed(*args, **kwargs)
+    return registered.call(function, level, args, kwargs)
 
 
-def _listen(function: FunctionType) -> None:
-    code = function.__code__
-    known = _kept.get(function)
-    if known is None or (known[0] is not code and known[1] is not code):
-        known = _kept[function] = (code, _listener(function, code))
-    function.__code__ = known[1]
-
-
-def _new(function: FunctionType) -> None:
-    """A function has just been compiled; those of composites are left alone."""
-    if not hasattr(function, "op"):
-        return
-    _compiled[function] = None
-    if _running:
-        _listen(function)
-
-
-def _of_function(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from engine.func._functions import apply
-
-    return apply(cls, args, kwargs)
+_listener = Listener(_heard)
 
 
 def randomness() -> str:
-    """What the innermost vmap of this thread was told of random numbers."""
+    """Return the `randomness` of the innermost vmap of this thread."""
     found: str = getattr(_state, "randomness", "error")
     return found
 
 
 def begin(level: int, size: int) -> None:
     """A vmap starts."""
-    global _running
     with _lock:
-        _running += 1
-        if _running == 1:
-            under_vmap.append(_of_function)
-            if _new not in after_compiling:
-                after_compiling.append(_new)
-                for function in dispatch.FUNCTIONS:
-                    if function.__code__ is not dispatch._STUB:
-                        _compiled[function] = None
-            for function in _compiled:
-                _listen(function)
+        _listener.begin(dispatch.FUNCTIONS)
+        if _listener.count == 1:
+            under_vmap.append(registered.apply)
     levels().append((level, size))
 
 
 def end() -> None:
     """The innermost vmap ends."""
-    global _running
     levels().pop()
     with _lock:
-        _running -= 1
-        if _running == 0:
+        _listener.end()
+        if _listener.count == 0:
             under_vmap.clear()
-            for function in _compiled:
-                code, listener = _kept[function]
-                if function.__code__ is listener:
-                    function.__code__ = code

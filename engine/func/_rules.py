@@ -1,8 +1,8 @@
-"""How each op is computed for all slices at once: `call`, and the rules by name.
+"""The batching rules, which compute an op for all slices at once: `call`, and the rules (by op: `_table.py`).
 
 A rule gets a `Call`: the arguments by name, of which those in `mapped` hold all slices, the mapped dim first, while
 the others are the same for all.  It returns the results of all slices, the mapped dim first.  Ops that broadcast, and
-those whose elements depend on one element each, need no rule.  Kept here and not beside each op, so that `import
+those whose elements depend on one element each, need no rule.  They are here and not beside each op, so that `import
 engine` reads none of them.
 """
 
@@ -13,9 +13,10 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import engine
-from engine.dispatch import OPS
+from engine import nn
+from engine.dispatch import OPS, Op
 from engine.func._lanes import Lane, Refused, Unmapped, lane
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 Rule = Callable[["Call"], Any]
@@ -102,7 +103,7 @@ def call(function: FunctionType, level: int, args: tuple[Any, ...], kwargs: dict
     """The result of a call that holds Lanes of that level."""
     made = Call(function, level, args, kwargs)
     record = made.record
-    rule = RULES.get(record.name)
+    rule = RULES.get(record)
     if rule is None and (record.broadcast or record.blocks == "elements"):
         rule = _pointwise
     target = made.args.get("input") if made.inplace else None
@@ -129,11 +130,11 @@ def call(function: FunctionType, level: int, args: tuple[Any, ...], kwargs: dict
 
 
 class _NoRule(Exception):
-    """The rule has no answer for this call: it is done once a slice."""
+    """The rule has no answer for this call: it is done once per slice."""
 
 
 def _slices(c: Call) -> Any:
-    """The op once a slice."""
+    """The op once per slice."""
     if not c.record.deterministic:
         raise Unmapped(f"vmap: {c.function.__name__} draws")
     warnings.warn(
@@ -146,8 +147,8 @@ def _slices(c: Call) -> Any:
         changed = {p: [x[i] for x in c.args[p]] if p in c.record.lists else c.args[p][i] for p in c.mapped}
         found.append(c.run(**changed))
     if isinstance(found[0], Tensor):
-        return engine.stack(found)
-    return [engine.stack(list(column)) for column in zip(*found)]
+        return torch.stack(found)
+    return [torch.stack(list(column)) for column in zip(*found)]
 
 
 # --- the rules
@@ -257,7 +258,7 @@ def _permute(c: Call) -> Any:
     return c["input"].permute(0, *(d % n + 1 for d in _sizes(c["dims"])))
 
 
-def _turned(c: Call) -> Any:
+def _transposed(c: Call) -> Any:
     return c["input"].transpose(-2, -1) if c.rank("input") == 2 else c["input"]
 
 
@@ -280,7 +281,7 @@ def _indexed(c: Call) -> Any:
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
-    return engine.matmul(a, b)
+    return torch.matmul(a, b)
 
 
 def _mm(first: str, second: str) -> Rule:
@@ -330,7 +331,7 @@ def _linear(c: Call) -> Any:
     if "weight" not in c.mapped:
         if bias is None or "bias" not in c.mapped:
             return c.run()
-        found = engine.nn.functional.linear(x, weight)
+        found = nn.functional.linear(x, weight)
     else:
         flat = c.rank("input") == 1
         if flat:
@@ -386,9 +387,11 @@ def _convolution(c: Call) -> Any:
     x, weight, bias = c["input"], c["weight"], c["bias"]
     x = x.transpose(0, 1).reshape(x.shape[1], -1, *x.shape[3:])
     found = c.run(
-        input=x, weight=weight.flatten(0, 1), bias=None if bias is None else bias.reshape(-1),
+        input=x,
+        weight=weight.flatten(0, 1),
+        bias=None if bias is None else bias.reshape(-1),
         groups=c["groups"] * c.size,
-    )  # fmt: skip
+    )
     return found.reshape(found.shape[0], c.size, -1, *found.shape[2:]).transpose(0, 1)
 
 
@@ -426,7 +429,7 @@ def _embedding(c: Call) -> Any:
         raise _NoRule
     c.everywhere("indices")
     at, (_, rows, width) = c["indices"], c["weight"].shape
-    start = engine.arange(c.size).reshape(-1, *(1,) * (at.dim() - 1)) * rows
+    start = torch.arange(c.size).reshape(-1, *(1,) * (at.dim() - 1)) * rows
     return c.run(weight=c["weight"].reshape(-1, width), indices=at + start)
 
 
@@ -477,59 +480,9 @@ def _attention(c: Call) -> Any:
     return c.run()
 
 
-RULES: dict[str, Rule] = {}
-RULES |= dict.fromkeys(
-    ["sum", "nansum", "mean", "count_nonzero", "var_of", "std_of", "logsumexp", "amax", "amin", "any", "all",
-     "linalg_vector_norm"],
-    _dims("dim", whole="dim"),
-)  # fmt: skip
-RULES |= dict.fromkeys(
-    ["prod_dim", "max_dim", "min_dim", "aminmax", "softmax", "log_softmax", "softmax_backward", "log_softmax_backward",
-     "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "sort", "argsort", "topk", "kthvalue", "median_dim",
-     "nanmedian_dim", "mode", "cut", "gather", "scatter_src", "scatter_value", "scatter_add", "scatter_reduce",
-     "take_along", "cat", "stack_tensors", "split_with_sizes", "split_every", "unsafe_split_every",
-     "unsafe_split_with_sizes", "unbind", "select", "fft_c2c", "fft_r2c", "fft_c2r", "linalg_cross"],
-    _dims("dim"),
-)  # fmt: skip
-RULES |= dict.fromkeys(["flip"], _dims("dims"))
-RULES |= {
-    "transpose": _dims("dim0", "dim1"), "unfold": _dims("dimension"), "diagonal": _dims("dim1", "dim2"),
-    "diag_embed": lambda c: c.run(dim1=_shifted(c["dim1"]), dim2=_shifted(c["dim2"])),
-    "prod_all": _whole("prod_dim", False), "max_all": _whole("amax", True), "min_all": _whole("amin", True),
-    "median_all": _whole("median_dim", False), "nanmedian_all": _whole("nanmedian_dim", False),
-    "argmax": _position, "argmin": _position,
-    "view_size": _reshaped("size"), "reshape_copy": _reshaped("shape"), "expand": _expand, "permute": _permute,
-    "t": _turned, "squeeze": _squeeze, "unsqueeze": lambda c: c["input"].unsqueeze(_shifted(c["dim"])),
-    "sum_to_size": _sum_to, "repeat": _repeat,
-    "basic_index": _indexed, "select_index": _indexed, "item_index": _indexed,
-    "mm": _mm("input", "mat2"), "bmm": _mm("input", "mat2"), "mv": _mv, "dot": _dot, "batched": _batched,
-    "addmm": lambda c: _scaled_sum(c, _matmul(c["mat1"], c["mat2"]), 2), "addmv": _addmv,
-    "baddbmm": lambda c: _scaled_sum(c, _matmul(c["batch1"], c["batch2"]), 3),
-    "linear": _linear, "linear_each": _linear_each,
-    "batch_norm_train": _batch_norm, "convolution": _convolution, "embedding": _embedding,
-    "index_select": _index_select,
-    "native_layer_norm": _layer_norm, "layer_norm_inference": _layer_norm, "attention": _attention,
-    "batch_norm_eval": _fold("running_mean", "running_var", "weight", "bias"),
-    "normalize_groups": _fold("weight", "bias"),
-    "softmax_nll_rows": _nll, "nll_loss_rows": _nll, "constant_in": _all_lead,
-}  # fmt: skip
-RULES |= dict.fromkeys(
-    ["max_pool2d_values", "max_pool3d_values", "avg_pool2d_values", "avg_pool3d_values", "adaptive_average1d",
-     "adaptive_average2d", "adaptive_average3d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
-     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
-     "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
-     "upsample_bicubic2d", "max_pool_indices", "adaptive_max_indices", "pool_gather", "im2col", "col2im"],
-    _fold(),
-)  # fmt: skip
-RULES |= dict.fromkeys(
-    ["clone", "to_copy", "alias", "tril", "triu", "constant_pad_nd", "as_complex", "real_part", "imaginary_part",
-     "view_as_real", "view_as_complex", "frexp", "inverse", "linalg_inv_ex", "linalg_det", "linalg_slogdet",
-     "linalg_lu_factor_ex", "linalg_solve_system", "linalg_solve_triangular", "linalg_svd", "linalg_svdvals",
-     "linalg_eigh", "linalg_eigvalsh", "linalg_eig", "linalg_eigvals", "matrix_exp", "linalg_cholesky_ex",
-     "linalg_cholesky", "cholesky", "cholesky_inverse", "linalg_qr", "euclidean_cdist", "general_cdist", "polygamma_of",
-     "pad_by_copy"],
-    _lead,
-)  # fmt: skip
-RULES |= dict.fromkeys(
-    ["mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy", "bce_with_logits"], _loss
-)
+RULES: dict[Op, Rule] = {}
+
+
+def rule(found: Rule, *functions: Any) -> None:
+    """Register the rule of these ops (engine/func/_table.py)."""
+    RULES.update({function.op: found for function in functions})

@@ -13,13 +13,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import engine
 from engine.autograd.api import grad as _grad
 from engine.autograd.function import forward_mode
 from engine.autograd.graph import AccumulateGrad
+from engine.core.grad_mode import mode, no_grad
 from engine.func._lanes import Lane, lane, levels, plain
 from engine.func._vmap import vmap
-from engine.grad_mode import mode, no_grad
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 from engine.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -87,16 +87,18 @@ class _Inputs:
         mode.enabled = self._mode
 
     def again(self, outputs: Sequence[Tensor]) -> bool:
-        """Whether the derivative is to be differentiable itself: an outer transform asks, or a graph around this."""
+        """Return whether the derivative is to be differentiable itself: an outer transform asks, or a graph around
+        this.
+        """
         return self._mode and (self.outer or _reaches_more(outputs, self.leaves))
 
     def result(self, value: Any, again: bool) -> Any:
-        """What the caller gets of a result of the function."""
+        """Return a result of the function in the form that the caller gets."""
         return value if again else _like(plain(value).detach(), value)
 
 
 def _reaches_more(outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> bool:
-    """Whether the graph of the outputs has leaves beside those."""
+    """Return whether the graph of the outputs has leaves beside those."""
     own = {id(x) for x in leaves}
     stack = [o.grad_fn for o in outputs]
     seen = set()
@@ -116,15 +118,19 @@ def _reaches_more(outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> bool:
 def _gradients(
     outputs: Sequence[Tensor], leaves: Sequence[Tensor], starts: Sequence[Tensor | None], keep: bool, again: bool
 ) -> list[Tensor]:
-    """The gradients of plain outputs; zeros where there is no way."""
+    """The gradients of plain outputs; zeros where there is no path."""
     pairs = [(o, s) for o, s in zip(outputs, starts) if o.requires_grad and s is not None]
     found: Sequence[Any] = [None] * len(leaves)
     if pairs:
         found = _grad(
-            [o for o, _ in pairs], list(leaves), [s for _, s in pairs], retain_graph=keep or again, create_graph=again,
+            [o for o, _ in pairs],
+            list(leaves),
+            [s for _, s in pairs],
+            retain_graph=keep or again,
+            create_graph=again,
             allow_unused=True,
-        )  # fmt: skip
-    return [engine.zeros(x.shape, dtype=x.dtype, device=x.device) if g is None else g for g, x in zip(found, leaves)]
+        )
+    return [torch.zeros(x.shape, dtype=x.dtype, device=x.device) if g is None else g for g, x in zip(found, leaves)]
 
 
 def _start(value: Any, output: Any) -> Tensor:
@@ -197,7 +203,7 @@ def grad_and_value(func: Callable, argnums: Any = 0, has_aux: bool = False) -> C
                 )
             value = plain(output)
             again = inputs.again([value])
-            found = _gradients([value], inputs.leaves, [engine.ones_like(value)], False, again)
+            found = _gradients([value], inputs.leaves, [torch.ones_like(value)], False, again)
         back = iter([_like(g if again else g.detach(), s) for g, s in zip(found, inputs.seen)])
         results = tuple(tree_unflatten([next(back) for _ in leaves], spec) for leaves, spec in trees)
         result = inputs.result(output, again)
@@ -210,9 +216,20 @@ def grad_and_value(func: Callable, argnums: Any = 0, has_aux: bool = False) -> C
 
 
 def grad(func: Callable, argnums: Any = 0, has_aux: bool = False) -> Callable:
-    """A function that gives the gradient of `func`; see `grad_and_value`.
+    """Return a function that computes the gradient of `func`; see `grad_and_value`.
 
     https://docs.pytorch.org/docs/2.13/generated/torch.func.grad.html
+
+    Args:
+        func: A function whose first result is one element.
+        argnums: Which positional arguments the gradient is by: a number or a tuple.
+        has_aux: `func` returns (result, anything else), which is passed on.
+
+    Returns:
+        The function; its result has the shape of the argument, a tuple for several, and (gradient, aux) with has_aux.
+
+    Raises:
+        RuntimeError: the result of `func` is not one floating-point element, when the function is called.
     """
     both = grad_and_value(func, argnums, has_aux)
 
@@ -293,7 +310,7 @@ def _levels_of(tensors: Sequence[Any]) -> set[int]:
 
 
 def _each(function: Callable, tree: Any, level: int) -> Any:
-    """`function` once a slice of that level, stacked."""
+    """`function` once per slice of that level, stacked."""
     leaves, spec = tree_flatten(tree)
     size = next(x._value.shape[0] for leaf in leaves for x in _chain(leaf) if x._level == level)
 
@@ -306,11 +323,11 @@ def _each(function: Callable, tree: Any, level: int) -> Any:
     for i in range(size):
         found, structure = tree_flatten(function(tree_unflatten([slice_of(x, i) for x in leaves], spec)))
         rows.append(found)
-    return tree_unflatten([lane(engine.stack(list(column)), level) for column in zip(*rows)], structure)
+    return tree_unflatten([lane(torch.stack(list(column)), level) for column in zip(*rows)], structure)
 
 
 def _linear_map(func: Callable, primals: Sequence[Any], has_aux: bool, name: str) -> Any:
-    """What `jvp` and `linearize` share: the results, and a function from plain tangents to plain tangents."""
+    """Return the results, and a function from plain tangents to plain tangents, for `jvp` and `linearize`."""
     forward_mode.depth += 1
     try:
         inputs, trees, outputs, spec, aux = _called(func, primals, has_aux, name)
@@ -321,7 +338,7 @@ def _linear_map(func: Callable, primals: Sequence[Any], has_aux: bool, name: str
     enabled, mode.enabled = mode.enabled, True
     finding, forward_mode.finding = forward_mode.finding, _grad
     try:
-        starts = [engine.zeros(v.shape, dtype=v.dtype, device=v.device).requires_grad_() for v in values]
+        starts = [torch.zeros(v.shape, dtype=v.dtype, device=v.device).requires_grad_() for v in values]
         found = _gradients(values, inputs.leaves, starts, True, True)
     finally:
         mode.enabled, forward_mode.finding = enabled, finding
@@ -393,17 +410,21 @@ def _basis(tensors: Sequence[Any]) -> tuple[list[Tensor], list[int]]:
     sizes = [int(t.numel()) for t in tensors]
     total, start, found = sum(sizes), 0, []
     for t, n in zip(tensors, sizes):
-        rows = engine.zeros(total, n, dtype=t.dtype)
-        rows[start : start + n] = engine.eye(n, dtype=t.dtype)
+        rows = torch.zeros(total, n, dtype=t.dtype)
+        rows[start : start + n] = torch.eye(n, dtype=t.dtype)
         found.append(rows.reshape(total, *t.shape))
         start += n
     return found, sizes
 
 
 def jacrev(
-    func: Callable, argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None,
+    func: Callable,
+    argnums: Any = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """A function that gives the Jacobian of `func`, (*output, *input), by backward passes for all outputs at once.
 
     https://docs.pytorch.org/docs/2.13/generated/torch.func.jacrev.html
@@ -412,9 +433,13 @@ def jacrev(
 
 
 def jacfwd(
-    func: Callable, argnums: Any = 0, has_aux: bool = False, *, chunk_size: int | None = None,
+    func: Callable,
+    argnums: Any = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
     randomness: str = "error",
-) -> Callable:  # fmt: skip
+) -> Callable:
     """A function that gives the Jacobian of `func`, (*output, *input), by tangents for all inputs at once.
 
     https://docs.pytorch.org/docs/2.13/generated/torch.func.jacfwd.html

@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import engine
+from engine import random
+from engine.func import _functions, _table  # noqa: F401  they fill the slots of `_lanes`
 from engine.func._lanes import Lane, Refused, _state, begin, end, lane, levels
 from engine.func._lanes import randomness as randomness_now
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 from engine.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
@@ -75,7 +77,7 @@ def _check_dim(said: str, leaf: Any, dim: Any) -> None:
 
 
 def _places(func: Callable, out_dims: Any, spec: Any) -> list[Any]:
-    """Where the new dimension of each result goes; None for one that is the same in every slice."""
+    """Return the position of the new dimension in each result; None for one that is the same in every slice."""
     places = _broadcast_to_and_flatten(out_dims, spec)
     if places is None:
         raise ValueError(
@@ -88,12 +90,24 @@ def _places(func: Callable, out_dims: Any, spec: Any) -> list[Any]:
 def vmap(
     func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *, chunk_size: int | None = None
 ) -> Callable:
-    """A function that gives what `func` gives for each slice of its arguments, stacked; `func` is called once.
+    """Return a function that computes `func` for each slice of its arguments, stacked; `func` is called once.
 
-    in_dims: the dimension of each argument, None for one that is the same in every slice; out_dims: where the new
-    dimension goes.  randomness: "error" refuses random numbers, "same" draws once for all slices, "different" once a
-    slice.  chunk_size: so many slices at once.  What has no rule is called once a slice, with torch's warning.
-    ValueError for arguments that do not fit.  https://docs.pytorch.org/docs/2.13/generated/torch.func.vmap.html
+    What has no rule is called once per slice, with torch's warning.
+    https://docs.pytorch.org/docs/2.13/generated/torch.func.vmap.html
+
+    Args:
+        func: A function of tensors in nested containers.
+        in_dims: The dimension of each argument, None for one that is the same in every slice.
+        out_dims: Where the new dimension goes in the results.
+        randomness: "error" refuses random numbers, "same" draws once for all slices, "different" once per slice.
+        chunk_size: How many slices are computed at once; None for all.
+
+    Returns:
+        The function; its results have the new dimension of size B, (B, *) for out_dims=0.
+
+    Raises:
+        ValueError: arguments do not fit in_dims, when the function is called; chunk_size is not positive.
+        RuntimeError: randomness has another value.
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
@@ -153,7 +167,7 @@ def vmap(
             pieces.append(leaves)
         places = _places(func, out_dims, spec)
         return tree_unflatten(
-            [column[0] if d is None else engine.cat(list(column), d) for column, d in zip(zip(*pieces), places)], spec
+            [column[0] if d is None else torch.cat(list(column), d) for column, d in zip(zip(*pieces), places)], spec
         )
 
     return mapped
@@ -163,7 +177,7 @@ def _computed(func: Callable, parts: list[Any], size: int, kwargs: dict, randomn
     """(whether each result is the same in every slice, else its mapped dim is first, and it; their structure)."""
     if not size:
         raise RuntimeError("vmap: a mapped dimension of size 0 is not supported: func has no slice to be called with")
-    generator = engine.random.default_generator
+    generator = random.default_generator
     before = generator.get_state()
     level = 1 + (levels()[-1][0] if levels() else 0)
     outer, _state.randomness = randomness_now(), randomness
@@ -181,7 +195,7 @@ def _computed(func: Callable, parts: list[Any], size: int, kwargs: dict, randomn
         finally:
             end()
             _state.randomness = outer
-        drawn = not engine.equal(generator.get_state(), before)
+        drawn = not torch.equal(generator.get_state(), before)
         if drawn and randomness == "error":
             raise Refused(_DRAWS)
         if not (drawn and randomness == "different"):
@@ -211,7 +225,7 @@ def _all_slices(value: Any, level: int) -> tuple[bool, Any]:
 def _one_by_one(func: Callable, parts: list[Any], size: int, kwargs: dict, randomness: str) -> tuple[list[Any], Any]:
     """One call of `func` a slice."""
     results, spec = [], None
-    generator = engine.random.default_generator
+    generator = random.default_generator
     before = generator.get_state()
     for i in range(size):
         if randomness == "same":
@@ -222,9 +236,9 @@ def _one_by_one(func: Callable, parts: list[Any], size: int, kwargs: dict, rando
         ]
         leaves, spec = tree_flatten(func(*values, **kwargs))
         results.append(leaves)
-    if randomness == "error" and not engine.equal(generator.get_state(), before):
+    if randomness == "error" and not torch.equal(generator.get_state(), before):
         raise Refused(_DRAWS)
     return [
-        (False, engine.stack(list(column))) if all(isinstance(x, Tensor) for x in column) else (True, column[0])
+        (False, torch.stack(list(column))) if all(isinstance(x, Tensor) for x in column) else (True, column[0])
         for column in zip(*results)
     ], spec

@@ -24,13 +24,34 @@ MATHS = frozenset([
     "atan2", "hypot", "copysign", "nextafter", "cbrt",
 ])  # fmt: skip
 INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "quotient": "/", "rest": "%", "lt": "<", "le": "<=", "gt": ">",
-    "ge": ">=", "eq": "==", "ne": "!=", "land": "&&", "lor": "||", "and": "&", "or": "|", "xor": "^",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "quotient": "/",
+    "rest": "%",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "land": "&&",
+    "lor": "||",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+}
 CALLS = {
-    "max": "nan_max", "min": "nan_min", "fmax": "plain_max", "fmin": "plain_min", "sign": "sign_of",
-    "isinf": "is_inf", "isfinite": "is_finite", "high": "high_product",
-}  # fmt: skip
+    "max": "nan_max",
+    "min": "nan_min",
+    "fmax": "plain_max",
+    "fmin": "plain_min",
+    "sign": "sign_of",
+    "isinf": "is_inf",
+    "isfinite": "is_finite",
+    "high": "high_product",
+}
 IDENTITY = {"sum": 0, "product": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
 THREADS = 256  # of a block
 COLUMNS = (32, 8)  # a block of "columns"
@@ -45,14 +66,14 @@ def type_name(type: str) -> str:
 def printed(kernel: Kernel, *, group: str = "block", wide: bool = False, vector: int = 1) -> str:
     """The CUDA C source of a kernel, whose entry point has its name.
 
-    group: how a row is shared.  wide: counts and offsets of 64 bits.  vector: neighbouring elements a thread takes at
+    group: how a row is shared.  wide: counts and offsets of 64 bits.  vector: neighbouring elements per thread takes at
     once (arrays marked dense are then loaded 16 bytes at a time and must be aligned so).
     """
     return _Printer(kernel, group, wide, vector).text()
 
 
 def vector_of(kernel: Kernel) -> int:
-    """How many neighbours make 16 bytes of the widest dense array; 1 if an array is not dense."""
+    """Return the number of neighbours in 16 bytes of the widest dense array; 1 if an array is not dense."""
     dense = [p for p in kernel.parameters if isinstance(p, Array) and p.dense]
     if kernel.shape != "map" or not dense:
         return 1
@@ -142,11 +163,13 @@ class _Printer:
         self("}")
 
     def _reads(self, array: Array) -> bool:
-        """Whether the map loads from a dense array at its own index, or may leave a place of it unwritten."""
+        """Return whether the map loads from a dense array at its own index, or may leave a place of it unwritten."""
         stores = [s for s in self.kernel.body if isinstance(s, form.Store) and s.array is array]
-        return not array.written or not stores or any(
-            isinstance(s, form.Load) and s.array is array for s in self.kernel.body
-        )  # fmt: skip
+        return (
+            not array.written
+            or not stores
+            or any(isinstance(s, form.Load) and s.array is array for s in self.kernel.body)
+        )
 
     # --- rows
 

@@ -5,33 +5,30 @@ Note [Direct calls]
 that each launch was kept for (arrays: numpy's own class, type, shape, strides; floats: their bits; ints and tuples of
 them; all else: the same object), makes the results by numpy's C interface, gives the kernels the same words that
 `cpu.Built` packs, and returns the results; NotImplemented where no launch fits.  One of EVERY such calls is handed to
-`offer`, which may keep another.  What it reads of objects is checked once (`readable`).  The interpreter's lock is held
-throughout, so a launch must be small; nothing of Python's runs between the words' being filled in and the kernel.
+`offer`, which may keep another.  What it reads of objects is probed once (`cpython.py`).  The interpreter's lock is
+held throughout, so a launch must be small; nothing of Python's runs between the words' being filled in and the kernel.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
-import sysconfig
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from engine.kernels import cpu, processor
+from engine.kernels import compiler, cpython, processor
 
 __all__ = ["Direct", "readable"]
 
 EVERY = 16  # calls without a launch, of which one is offered
 LAUNCHES = 64  # that are looked through; of more, the one that was used least goes
-MOST = 4096  # kept in all: those that went are not freed, for they may be running
+MOST = 4096  # retained in all: those that went are not freed, for they may be running
 ARGUMENTS, ARRAYS = 16, 32  # of one call
 
 _OBJECT, _ARRAY, _FLOAT, _INT, _INTS = range(5)  # kinds of arguments
 _HEAD = 16  # words before the addresses of launches
-_EMPTY, _VERSION = 184, 0  # places in numpy's table of functions: PyArray_Empty, PyArray_GetNDArrayCVersion
 _FASTCALL = 0x0080
 
 # The words of a table: how many launches, PyArray_Empty, Py_IncRef, Py_DecRef, PyTuple_New, PyTuple_SetItem,
@@ -396,42 +393,16 @@ differs:
 
 class _Method(ctypes.Structure):
     _fields_ = (
-        ("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
-    )  # fmt: skip
+        ("name", ctypes.c_char_p),
+        ("code", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
 
 
-@functools.cache
-def _numpys(place: int) -> int:
-    """The address of a function of numpy's C interface."""
-    pythonapi = ctypes.pythonapi
-    pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    table = pythonapi.PyCapsule_GetPointer(np._core._multiarray_umath._ARRAY_API, None)
-    return ctypes.c_uint64.from_address(table + 8 * place).value
-
-
-@functools.cache
 def readable() -> bool:
-    """Whether objects are built, and numpy's functions stand, as the code expects."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8 or not processor.available():
-        return False
-    try:
-        probe = np.zeros((3, 5), np.float32)[1:, ::2]
-        words = (ctypes.c_uint64 * 6).from_address(id(probe) + processor.OFFSET)
-        row = lambda address: list((ctypes.c_int64 * 2).from_address(address))
-        number, pair, offset = 0.1, (probe, None), processor.OFFSET
-        return (
-            ctypes.c_uint64.from_address(id(probe) + offset - 8).value == id(np.ndarray)
-            and words[1] & 0xFFFFFFFF == probe.ndim
-            and row(words[2]) == list(probe.shape)
-            and row(words[3]) == list(probe.strides)
-            and words[5] == id(probe.dtype)
-            and (ctypes.c_int64 * 2).from_address(id(pair) + offset)[:] == [2, id(pair[0])]
-            and ctypes.c_double.from_address(id(number) + offset).value == number
-            and ctypes.CFUNCTYPE(ctypes.c_uint)(_numpys(_VERSION))() >> 24 == 2
-        )
-    except (AttributeError, ValueError, OSError):
-        return False
+    """Return whether such functions can be made here, and may read what they are given."""
+    return processor.available() and cpython.readable("calls")
 
 
 class Direct:
@@ -444,29 +415,44 @@ class Direct:
         api = ctypes.pythonapi
         here = lambda function: ctypes.cast(function, ctypes.c_void_p).value or 0
         self.table = np.zeros(_HEAD + LAUNCHES, np.int64)
-        self.kept: list[Any] = [offer]
+        self.retained: list[Any] = [offer]
         self.table[1:16] = [
-            _numpys(_EMPTY), here(api.Py_IncRef), here(api.Py_DecRef), here(api.PyTuple_New), here(api.PyTuple_SetItem),
-            id(NotImplemented), id(np.ndarray), id(float), every, id(offer), here(api.PyObject_Vectorcall), every,
-            here(api.PyLong_AsLongLongAndOverflow), id(int), id(tuple),
-        ]  # fmt: skip
-        words = dict(ARRAYS=ARRAYS, HEAD=_HEAD, OFFSET=processor.OFFSET, TYPE=processor.OFFSET - 8)
+            cpython.numpy_function(cpython.EMPTY),
+            here(api.Py_IncRef),
+            here(api.Py_DecRef),
+            here(api.PyTuple_New),
+            here(api.PyTuple_SetItem),
+            id(NotImplemented),
+            id(np.ndarray),
+            id(float),
+            every,
+            id(offer),
+            here(api.PyObject_Vectorcall),
+            every,
+            here(api.PyLong_AsLongLongAndOverflow),
+            id(int),
+            id(tuple),
+        ]
+        words = dict(ARRAYS=ARRAYS, HEAD=_HEAD, OFFSET=cpython.HEAD, TYPE=cpython.TYPE)
         text = _TEXT
         for word, value in words.items():
             text = text.replace(word, str(value))
-        method = _Method(name.encode(), cpu.address(cpu.linked(text)), _FASTCALL, None)
+        method = _Method(name.encode(), compiler.address(compiler.linked(text)), _FASTCALL, None)
         make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
             ("PyCFunction_NewEx", api)
         )
-        self.kept.append(method)
+        self.retained.append(method)
         self.function = make(ctypes.addressof(method), self.table, None)
         _all.append(self)  # the builtin function may outlive whoever holds this
 
     def add(
-        self, args: Sequence[Any], made: Sequence[tuple[Sequence[int], Any]],
-        steps: Sequence[tuple[int, int, Sequence[int], bytes]], results: int,
+        self,
+        args: Sequence[Any],
+        made: Sequence[tuple[Sequence[int], Any]],
+        steps: Sequence[tuple[int, int, Sequence[int], bytes]],
+        results: int,
         refusal: int = -1,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Keep a launch: what `remove` calls it; 0 where there is no room for such.
 
         args: as the calls will have them.  made: (shape, dtype) of new arrays, of which the first `results` are
@@ -475,7 +461,7 @@ class Direct:
         refusal: the number of a new int32 array; where its first element is not 0, the call is NotImplemented.
         """
         given = [a for a in args if a.__class__ is np.ndarray]
-        if len(args) > ARGUMENTS or len(given) + len(made) > ARRAYS or len(self.kept) >= MOST:
+        if len(args) > ARGUMENTS or len(given) + len(made) > ARRAYS or len(self.retained) >= MOST:
             return 0
         words = [len(args), len(made), len(steps), results, len(given), refusal]
         for a in args:
@@ -496,7 +482,7 @@ class Direct:
             words += [code, count, len(picks), len(rest), *picks, *rest]
         launch = np.array(words, np.int64)
         held = [a.dtype if a.__class__ is np.ndarray else a for a in args]
-        self.kept.append((launch, held, [dtype for _, dtype in made]))
+        self.retained.append((launch, held, [dtype for _, dtype in made]))
         count = int(self.table[0])
         at = min(count, LAUNCHES - 1)
         self.table[_HEAD + at] = launch.ctypes.data

@@ -31,22 +31,23 @@ class Layout:
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """What of a layout a kernel depends on: its rank, and which strides are 0 or those of a dense array."""
+        """The part of a layout that a kernel depends on: its rank, and which strides are 0 or dense."""
         return tuple(["dense" if s in ((1,), ()) else tuple([bool(n) for n in s]) for s in self.strides])
 
     @property
     def wide(self) -> bool:
-        """Whether counts or offsets need 64 bits."""
+        """Return whether counts or offsets need 64 bits."""
         reach = [sum(abs(s) * (n - 1) for s, n in zip(strides, self.sizes)) for strides in self.strides]
         return max([self.count, *reach]) + (1 << 24) >= 2**31
 
     def numbers(self) -> list[int]:
-        """What a kernel of these classes is told: the sizes but the slowest, then the strides that are not 0."""
-        told = list(self.sizes[1:])
+        """Return the numbers passed to a kernel of these classes: the sizes but the slowest, then the strides that are
+        not 0."""
+        passed = list(self.sizes[1:])
         for kind, strides in zip(self.classes, self.strides):
             if kind != "dense":
-                told += [s for s in strides if s]
-        return told
+                passed += [s for s in strides if s]
+        return passed
 
 
 def collapsed(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Layout:
@@ -99,7 +100,7 @@ class Walk:
             self._strides.append([k.scalar(f"{p}s{place}_{d}", "index") if on else None for d, on in enumerate(flags)])
 
     def offset(self, place: int, index: Value) -> Value:
-        """Where element number `index` lies in operand number `place`."""
+        """Return the offset of element number `index` in operand number `place`."""
         if self._classes[place] == "dense":
             return index
         found = self.kernel.constant(0, "index")
@@ -136,14 +137,21 @@ class Recorded:
     dtypes: list[Any]
 
     def fits(self, numbers: Sequence[Any]) -> bool:
-        """Whether the numbers of a call lead to the same code."""
+        """Return whether the numbers of a call lead to the same code."""
         return all(bool(ask(numbers)) == answer for ask, answer in self.guards)
 
 
 def recorded(
-    name: str, code: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any], classes: Sequence[Any],
-    symbolic: bool, dtypes: Sequence[Any] | None = None, written: Sequence[int] = (), first: Any = None,
-) -> Recorded:  # fmt: skip
+    name: str,
+    code: Callable[..., Any],
+    args: Sequence[Any],
+    keywords: dict[str, Any],
+    classes: Sequence[Any],
+    symbolic: bool,
+    dtypes: Sequence[Any] | None = None,
+    written: Sequence[int] = (),
+    first: Any = None,
+) -> Recorded:
     """The kernel that does `code(first or xp, *args, **keywords)` for each element.
 
     args, keywords: arrays stand as numpy dtypes.  classes: of the layout's operands, the arrays in the order in which
@@ -199,7 +207,7 @@ def recorded(
 
 
 def type_is_number(value: Any) -> bool:
-    """Whether an argument is a number that may differ from call to call."""
+    """Return whether an argument is a number that may differ from call to call."""
     return type(value) in (int, float)
 
 
@@ -210,9 +218,15 @@ def _result_types(code: Any, args: Any, keywords: Any, symbolic: bool, first: An
 
 
 def recorded_many(
-    name: str, code: Callable[..., Any], dtypes: Sequence[Any], temporaries: int, given: Sequence[Any],
-    read: Sequence[int], symbolic: bool, replayed: bool = False,
-) -> Recorded:  # fmt: skip
+    name: str,
+    code: Callable[..., Any],
+    dtypes: Sequence[Any],
+    temporaries: int,
+    given: Sequence[Any],
+    read: Sequence[int],
+    symbolic: bool,
+    replayed: bool = False,
+) -> Recorded:
     """The kernel of an optimizer's `code(xp, scratch, numbers, *arrays)` over many tensors at once.
 
     replayed: the numbers are read from memory; `Recorded.numbers` has a type and a function that gives all of it.
@@ -234,10 +248,12 @@ def recorded_many(
         arrays = [Traced(trace, k.load(t, at, which), d) for t, d in zip(tables, wide)]
         before = [a.value for a in arrays]
         scratch = [Traced(trace, k.constant(0, compute_type(type_of(wide[0]))), wide[0]) for _ in range(temporaries)]
-        numbers = tuple([
-            Number(trace, n, lambda values, p=p: values[p]) if symbolic and type_is_number(n) else n
-            for p, n in enumerate(given)
-        ])  # fmt: skip
+        numbers = tuple(
+            [
+                Number(trace, n, lambda values, p=p: values[p]) if symbolic and type_is_number(n) else n
+                for p, n in enumerate(given)
+            ]
+        )
         code(Recorder(trace), scratch, numbers, *arrays)
         for n, (table, one) in enumerate(zip(tables, arrays)):
             if one.value is not before[n] and n not in read:

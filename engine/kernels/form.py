@@ -22,9 +22,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ITEMSIZE = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
-    "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
-}  # fmt: skip
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+}
 FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
 
@@ -45,7 +56,7 @@ class FormError(TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A parameter that points to elements.  `dense`: element i of a map lies at offset i."""
+    """A parameter that points to elements.  `dense`: element i of a map is at offset i."""
 
     name: str
     type: str
@@ -368,7 +379,7 @@ class Kernel:
         return self._inside(Each(self._new("index"), count))
 
     def once(self) -> contextlib.AbstractContextManager[None]:
-        """`with k.once()`: statements done once a row."""
+        """`with k.once()`: statements done once per row."""
         self._needs_rows()
         return self._inside(Once())
 
@@ -396,7 +407,7 @@ def where(condition: Value, first: Any, second: Any) -> Value:
 
 
 def both(first: Value, second: Value) -> Value:
-    """Whether both hold."""
+    """Return whether both hold."""
     return first.kernel.op("land", first, second)
 
 

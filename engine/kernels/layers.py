@@ -68,28 +68,30 @@ def folded(type: str) -> Kernel:
     """Columns (rows, taps down, taps across, blocks down, blocks across) added up in images (rows, height, width)."""
     k = Kernel("folded", "rows")
     x, out = k.array("x", type), k.array("out", type, True)
-    names = "height width down across high wide apart_down apart_across above left step_down step_across"
-    height, width, down, across, high, wide, apart_down, apart_across, above, left, step_down, step_across = (
+    names = "height width down across high wide dilation_down dilation_across above left step_down step_across"
+    height, width, down, across, high, wide, dilation_down, dilation_across, above, left, step_down, step_across = (
         k.scalar(name, "index") for name in names.split()
     )
     zero, image = k.constant(0, "index"), k.index * height * width
     with k.each(height * width) as j:
         k.store(out, image + j, k.constant(0, type))
 
-    def reach(tap: Value, apart: Value, before: Value, step: Value, blocks: Value, size: Value) -> tuple[Value, Value]:
-        """The first block whose tap lies in the image, and the one after the last."""
-        lack = before - tap * apart
+    def reach(
+        tap: Value, dilation: Value, before: Value, step: Value, blocks: Value, size: Value
+    ) -> tuple[Value, Value]:
+        """The first block whose tap is in the image, and the one after the last."""
+        lack = before - tap * dilation
         last = size - 1 + lack
         most = where(last < 0, zero, last // step + 1)
         return where(lack > 0, (lack + step - 1) // step, zero), where(most < blocks, most, blocks)
 
     with k.loop(zero, down) as i:
-        top, bottom = reach(i, apart_down, above, step_down, high, height)
+        top, bottom = reach(i, dilation_down, above, step_down, high, height)
         with k.loop(zero, across) as j:
-            start, stop = reach(j, apart_across, left, step_across, wide, width)
+            start, stop = reach(j, dilation_across, left, step_across, wide, width)
             taps = ((k.index * down + i) * across + j) * high * wide
             with k.loop(top, bottom) as b:
-                line = image + (b * step_down - above + i * apart_down) * width - left + j * apart_across
+                line = image + (b * step_down - above + i * dilation_down) * width - left + j * dilation_across
                 blocks = taps + b * wide
                 with k.loop(start, stop) as c:
                     at = line + c * step_across
@@ -141,9 +143,10 @@ def attention_backward(type: str) -> Kernel:
     scale, zero = k.scalar("scale", type), k.constant(0, "index")
     keys, values, own = k.index * places * width, k.index * places * depth, k.index * places
     for array, start, count in (
-        (of_query, k.index * rows * width, rows * width), (of_key, keys, places * width),
+        (of_query, k.index * rows * width, rows * width),
+        (of_key, keys, places * width),
         (of_value, values, places * depth),
-    ):  # fmt: skip
+    ):
         with k.each(count) as i:
             k.store(array, start + i, k.constant(0, type))
     with k.loop(zero, rows) as r:

@@ -1,4 +1,4 @@
-"""Passes over channels-last pictures in LLVM's language: maximum pooling, its gradient, and a number a channel.
+"""Passes over channels-last images in LLVM's language: maximum pooling, its gradient, and one number per channel.
 
 Each function is `void NAME(ptr args, i64 begin, i64 end)`; args has 8 bytes for each of its parameters: addresses or
 numbers.  Channels are a multiple of `lanes`.
@@ -12,53 +12,72 @@ from collections.abc import Callable
 from engine.kernels.llvm_text import Vectors
 
 __all__ = [
-    "POOL", "POOL_GRADIENT", "SCALE", "TILES", "max_pool", "max_pool_gradient", "scale", "tile_gradient", "tile_max",
-]  # fmt: skip
+    "POOL",
+    "POOL_GRADIENT",
+    "SCALE",
+    "TILES",
+    "max_pool",
+    "max_pool_gradient",
+    "scale",
+    "tile_gradient",
+    "tile_max",
+]
 
 _WINDOWS = (
-    "height", "width", "channels", "rows", "columns", "tall", "wide", "step_down", "step_across", "above", "left",
-    "apart_down", "apart_across",
-)  # fmt: skip
-POOL = ("picture", "result", *_WINDOWS)
-POOL_GRADIENT = ("picture", "slope", "result", *_WINDOWS, "covered")
-TILES = ("picture", "slope", "result", "chosen", "sums", "height", "width", "channels", "rows", "columns")
-SCALE = ("picture", "result", "mean", "variance", "weight", "bias", "eps", "room", "channels")
+    "height",
+    "width",
+    "channels",
+    "rows",
+    "columns",
+    "tall",
+    "wide",
+    "step_down",
+    "step_across",
+    "above",
+    "left",
+    "dilation_down",
+    "dilation_across",
+)
+POOL = ("image", "result", *_WINDOWS)
+POOL_GRADIENT = ("image", "slope", "result", *_WINDOWS, "covered")
+TILES = ("image", "slope", "result", "chosen", "sums", "height", "width", "channels", "rows", "columns")
+SCALE = ("image", "result", "mean", "variance", "weight", "bias", "eps", "buffer", "channels")
 
 
 class _Window:
-    """The places of a picture (N, height, width, channels) that a place of the result (N, rows, columns) is made of."""
+    """The places of an image (N, height, width, channels) that a place of the result (N, rows, columns) is made of."""
 
     def __init__(self, w: Vectors, n: str, row: str, column: str) -> None:
         a = w.args
         self.w, self.n, self.row, self.column = w, n, row, column
-        self.down = self._range(row, a["step_down"], a["above"], a["apart_down"], a["tall"], a["height"])
-        self.across = self._range(column, a["step_across"], a["left"], a["apart_across"], a["wide"], a["width"])
+        self.down = self._range(row, a["step_down"], a["above"], a["dilation_down"], a["tall"], a["height"])
+        self.across = self._range(column, a["step_across"], a["left"], a["dilation_across"], a["wide"], a["width"])
 
-    def _range(self, at: str, step: str, padding: str, apart: str, size: str, end: str) -> tuple[str, str, str]:
-        """(the first place, i64; from which, to which number of the window it is in the picture)."""
+    def _range(self, at: str, step: str, padding: str, dilation: str, size: str, end: str) -> tuple[str, str, str]:
+        """(the first place, i64; from which, to which number of the window it is in the image)."""
         w = self.w
         start = w.minus(w.times(at, step), padding)
         less = w.emit(f"call i64 @llvm.smin.i64(i64 {start}, i64 0)")
-        first = w.emit(f"sdiv i64 {w.minus(w.minus(apart, 1), less)}, {apart}")
-        beyond = w.emit(f"sdiv i64 {w.plus(w.minus(w.minus(end, 1), start), apart)}, {apart}")
+        first = w.emit(f"sdiv i64 {w.minus(w.minus(dilation, 1), less)}, {dilation}")
+        beyond = w.emit(f"sdiv i64 {w.plus(w.minus(w.minus(end, 1), start), dilation)}, {dilation}")
         last = w.emit(f"call i64 @llvm.smin.i64(i64 {size}, i64 {beyond})")
         return start, first, last
 
     def each(
         self, base: str, body: Callable[[str, str, list[str]], list[str]], held: list[tuple[str, str]]
     ) -> list[str]:
-        """`body(address, number, values)` of each place of a picture at `base`, in turn; `number` counts them."""
+        """`body(address, number, values)` of each place of an image at `base`, in turn; `number` counts them."""
         w, a = self.w, self.w.args
         (top, first, last), (side, begin, end) = self.down, self.across
         counted = w.minus(end, begin)
 
         def line(i: str, values: list[str]) -> list[str]:
-            place = w.plus(top, w.times(i, a["apart_down"]))
+            place = w.plus(top, w.times(i, a["dilation_down"]))
             start = w.times(w.plus(w.times(self.n, a["height"]), place), a["width"])
             before = w.times(w.minus(i, first), counted)
 
             def spot(j: str, values: list[str]) -> list[str]:
-                column = w.plus(side, w.times(j, a["apart_across"]))
+                column = w.plus(side, w.times(j, a["dilation_across"]))
                 address = w.place("float", base, w.times(w.plus(start, column), a["channels"]))
                 return body(address, w.plus(before, w.minus(j, begin)), values)
 
@@ -68,7 +87,7 @@ class _Window:
 
 
 def _largest(w: Vectors, value: str, most: str) -> str:
-    """Where a value takes the place of the largest so far, as PyTorch has it: it is above it, or nan."""
+    """Emit the mask of where a value replaces the largest so far, as in PyTorch: it is above it, or nan."""
     above = w.emit(f"fcmp ogt {w.type} {value}, {most}")
     nothing = w.emit(f"fcmp uno {w.type} {value}, {value}")
     return w.emit(f"or <{w.lanes} x i1> {above}, {nothing}")
@@ -92,9 +111,9 @@ def _rows(w: Vectors, row: str) -> tuple[str, str]:
 
 @functools.cache
 def max_pool(name: str, lanes: int, attributes: str = "") -> str:
-    """The rows begin..end, of all pictures' results."""
+    """The rows begin..end, of all images' results."""
     w = Vectors(POOL, lanes)
-    picture, result = map(w.pointer, POOL[:2])
+    image, result = map(w.pointer, POOL[:2])
     a = w.args
 
     def row(at: str, _: list[str]) -> list[str]:
@@ -109,7 +128,7 @@ def max_pool(name: str, lanes: int, attributes: str = "") -> str:
                     value = w.vector(address, c)
                     return [_select(w, _largest(w, value, values[0]), w.type, value, values[0])]
 
-                w.store(window.each(picture, place, [(w.type, _spread(_INFINITE, "float", lanes))])[0], target, c)
+                w.store(window.each(image, place, [(w.type, _spread(_INFINITE, "float", lanes))])[0], target, c)
                 return []
 
             w.loop("0", a["channels"], lanes, some)
@@ -124,9 +143,9 @@ def max_pool(name: str, lanes: int, attributes: str = "") -> str:
 
 @functools.cache
 def max_pool_gradient(name: str, lanes: int, attributes: str = "") -> str:
-    """The gradients of the pictures begin..end.  covered: each place is in one window, so it is written to once."""
+    """The gradients of the images begin..end.  covered: each place is in one window, so it is written to once."""
     w = Vectors(POOL_GRADIENT, lanes)
-    picture, slope, result = map(w.pointer, POOL_GRADIENT[:3])
+    image, slope, result = map(w.pointer, POOL_GRADIENT[:3])
     a = w.args
     numbers = f"<{lanes} x i32>"
     covered = w.emit(f"icmp ne i64 {a['covered']}, 0")
@@ -162,7 +181,7 @@ def max_pool_gradient(name: str, lanes: int, attributes: str = "") -> str:
                         ]
 
                     least = [(w.type, _spread(_INFINITE, "float", lanes)), (numbers, "zeroinitializer")]
-                    chosen = window.each(picture, look, least)[1]
+                    chosen = window.each(image, look, least)[1]
                     gradient = w.vector(source, c)
 
                     def give(address: str, at: str, _: list[str]) -> list[str]:
@@ -180,7 +199,7 @@ def max_pool_gradient(name: str, lanes: int, attributes: str = "") -> str:
                         w.store(value, target, c)
                         return []
 
-                    window.each(picture, give, [])
+                    window.each(image, give, [])
                     return []
 
                 w.loop("0", a["channels"], lanes, some)
@@ -189,7 +208,7 @@ def max_pool_gradient(name: str, lanes: int, attributes: str = "") -> str:
             w.loop("0", a["columns"], 1, column)
             return []
 
-        moved = w.minus(a["result"], a["picture"])
+        moved = w.minus(a["result"], a["image"])
         w.loop("0", a["rows"], 1, row)
         return []
 
@@ -198,9 +217,9 @@ def max_pool_gradient(name: str, lanes: int, attributes: str = "") -> str:
 
 
 class _Tile:
-    """The places of a picture (N, height, width, channels) in a window of tall x wide, where windows lie side by side.
+    """The places of an image (N, height, width, channels) in a window of tall x wide, where windows lie side by side.
 
-    row: of the result, of all pictures'.
+    row: of the result, of all images'.
     """
 
     def __init__(self, w: Vectors, base: str, row: str, column: str, size: tuple[int, int]) -> None:
@@ -215,7 +234,7 @@ class _Tile:
 
 
 def _tiles(w: Vectors, base: str, size: tuple[int, int], rows: tuple[str, str], body: Callable[..., None]) -> None:
-    """`body(tile, row, channel)` of each vector of channels of each window in the rows of all pictures' results."""
+    """`body(tile, row, channel)` of each vector of channels of each window in the rows of all images' results."""
     a = w.args
 
     def row(at: str, _: list[str]) -> list[str]:
@@ -231,14 +250,14 @@ def _tiles(w: Vectors, base: str, size: tuple[int, int], rows: tuple[str, str], 
 
 
 @functools.cache
-def tile_max(name: str, lanes: int, tall: int, wide: int, rectified: bool, kept: bool, attributes: str = "") -> str:
-    """The rows begin..end, of all pictures' results, of windows that lie side by side.
+def tile_max(name: str, lanes: int, tall: int, wide: int, rectified: bool, indexed: bool, attributes: str = "") -> str:
+    """The rows begin..end, of all images' results, of windows that lie side by side.
 
-    rectified: at least 0.  kept: the number of each maximum's place in its window goes to `chosen`, uint8; 255 where
+    rectified: at least 0.  indexed: the number of each maximum's place in its window goes to `chosen`, uint8; 255 where
     none is above 0.
     """
     w = Vectors(TILES, lanes)
-    picture, result, codes = map(w.pointer, ("picture", "result", "chosen"))
+    image, result, codes = map(w.pointer, ("image", "result", "chosen"))
     bytes_ = f"<{lanes} x i8>"
 
     def body(tile: _Tile, _: str, c: str) -> None:
@@ -247,20 +266,20 @@ def tile_max(name: str, lanes: int, tall: int, wide: int, rectified: bool, kept:
             value = w.vector(place, c)
             where = _largest(w, value, most)
             most = _select(w, where, w.type, value, most)
-            if kept:
+            if indexed:
                 chosen = _select(w, where, bytes_, _spread(str(n), "i8", lanes), chosen)
         at = w.plus(tile.start, c)
         w.store(most, result, at)
-        if kept:
+        if indexed:
             w(f"store {bytes_} {chosen}, ptr {w.place('i8', codes, at)}, align 1")
 
-    _tiles(w, picture, (tall, wide), ("%begin", "%end"), body)
+    _tiles(w, image, (tall, wide), ("%begin", "%end"), body)
     return w.finished(name, attributes)
 
 
 @functools.cache
 def tile_gradient(name: str, lanes: int, tall: int, wide: int, summed: bool, attributes: str = "") -> str:
-    """The gradients of the pictures begin..end, all of whose places are in one window, from what `tile_max` kept.
+    """The gradients of the images begin..end, all of whose places are in one window, from `chosen` of `tile_max`.
 
     summed: what passes is added to sums (N, channels), too.
     """
@@ -288,23 +307,23 @@ def tile_gradient(name: str, lanes: int, tall: int, wide: int, summed: bool, att
 def scale(name: str, lanes: int, offset: int, attributes: str = "") -> str:
     """Batch norm by given statistics, of the pixels begin..end.
 
-    The arrays are given as objects of numpy, whose memory's address is `offset` bytes after theirs.  room: two numbers
-    a channel; eps: a float64.
+    The arrays are given as objects of numpy, whose memory's address is `offset` bytes after theirs.  buffer: two
+    numbers per channel; eps: a float64.
     """
     w = Vectors(SCALE, lanes)
-    picture, result, mean, variance, weight, bias, room = (
+    image, result, mean, variance, weight, bias, buffer = (
         w.emit(f"load ptr, ptr {w.emit(f'inttoptr i64 {w.plus(w.args[p], offset)} to ptr')}, align 8")
-        for p in (*SCALE[:6], "room")
+        for p in (*SCALE[:6], "buffer")
     )
     channels = w.args["channels"]
-    shifts = w.place("float", room, channels)
+    shifts = w.place("float", buffer, channels)
     given = w.emit(f"bitcast i64 {w.args['eps']} to double")
     eps = w.spread_value(w.emit(f"fptrunc double {given} to float"))
 
     def vectors(c: str, _: list[str]) -> list[str]:
         root = w.emit(f"call {w.type} @llvm.sqrt.v{lanes}f32({w.type} {w.add(w.vector(variance, c), eps)})")
         factor = w.emit(f"fdiv {w.type} {w.vector(weight, c)}, {root}")
-        w.store(factor, room, c)
+        w.store(factor, buffer, c)
         product = w.emit(f"fmul contract {w.type} {w.vector(mean, c)}, {factor}")
         w.store(w.sub(w.vector(bias, c), product), shifts, c)
         return []
@@ -313,10 +332,10 @@ def scale(name: str, lanes: int, offset: int, attributes: str = "") -> str:
 
     def pixel(p: str, _: list[str]) -> list[str]:
         start = w.times(p, channels)
-        source, target = w.place("float", picture, start), w.place("float", result, start)
+        source, target = w.place("float", image, start), w.place("float", result, start)
 
         def some(c: str, _: list[str]) -> list[str]:
-            product = w.emit(f"fmul contract {w.type} {w.vector(source, c)}, {w.vector(room, c)}")
+            product = w.emit(f"fmul contract {w.type} {w.vector(source, c)}, {w.vector(buffer, c)}")
             w.store(w.add(product, w.vector(shifts, c)), target, c)
             return []
 

@@ -1,12 +1,12 @@
 """Rows that lie side by side, in LLVM's language: LANES of them are done together, each a lane of the vectors.
 
-What a statement gives for a row is kept for all of them in a small array; offsets are worked out anew in each loop, so
+The results of a statement for a row are stored in a small array; offsets are worked out anew in each loop, so
 that LLVM sees that neighbouring lanes read neighbouring elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.kernels import form
@@ -15,6 +15,13 @@ from engine.kernels.llvm_ir import Printer, identity, llvm_type
 
 LANES = 64  # rows that are done together
 SHORT_RUN = 128  # places of each that are added in float32
+
+
+def printed(
+    kernel: Kernel, name: str, known: Mapping[str, int] | None = None, attributes: str = "", offset: int = 16
+) -> str:
+    """Return the module of a kernel of rows that lie side by side; as `llvm_ir.printed`."""
+    return ColumnPrinter(kernel, name, dict(known or {}), attributes, offset).text()
 
 
 class ColumnPrinter(Printer):
@@ -55,8 +62,14 @@ class ColumnPrinter(Printer):
             self._for("%begin", "%end", lambda c: block("0", "%begin", "%end", c), LANES)
             return
         n = self._text(rest.args[1])
-        quotients = [s for s in k.body if isinstance(s, form.Do) and s.op == "quotient" and s.args[0] is k.index
-                     and s.args[1].name == rest.args[1].name]  # fmt: skip
+        quotients = [
+            s
+            for s in k.body
+            if isinstance(s, form.Do)
+            and s.op == "quotient"
+            and s.args[0] is k.index
+            and s.args[1].name == rest.args[1].name
+        ]
         self.given.update(map(id, (rest, *quotients)))
         self.rest = rest.result
 
@@ -99,11 +112,11 @@ class ColumnPrinter(Printer):
             elif isinstance(s, form.Once):
                 self._each_lane(lambda s=s: self._block(s.body), s.body)
             elif isinstance(s, form.Do | form.Load):
-                self._each_lane(lambda s=s: self._kept(s), [s])
+                self._each_lane(lambda s=s: self._stored(s), [s])
             else:
                 raise FormError(f"{type(s).__name__} beside rows")
 
-    def _kept(self, s: Any) -> None:
+    def _stored(self, s: Any) -> None:
         self._statement(s)
         type = llvm_type(s.result.type)
         stored = "i8" if type == "i1" else type

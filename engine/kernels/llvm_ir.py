@@ -9,7 +9,7 @@ marked as independent from turn to turn.
 - A loop over an index whose rest and quotient by one number are asked for (the coordinates of `elementwise.Walk`)
   becomes two loops, one over each: nothing is divided within.
 - Sums of float32 are added in runs of RUN places, runs in float64: long rows lose nothing.
-- `columns`: neighbouring rows together, where elements of *different* rows lie side by side (`llvm_columns`).
+- Neighbouring rows together, where elements of *different* rows lie side by side, are for `llvm_columns`.
 - `known`: parameters that are numbers known at compile time (a stride of 1).
 """
 
@@ -34,25 +34,26 @@ IDENTITY = {"sum": 0, "product": 1, "max": -math.inf, "min": math.inf, "any": Fa
 
 
 def printed(
-    kernel: Kernel, name: str, *, columns: bool = False, known: Mapping[str, int] | None = None, attributes: str = "",
-    offset: int = 16, short: bool = False,
-) -> str:  # fmt: skip
+    kernel: Kernel,
+    name: str,
+    *,
+    known: Mapping[str, int] | None = None,
+    attributes: str = "",
+    offset: int = 16,
+    short: bool = False,
+) -> str:
     """The module of a kernel, whose function is `name`.
 
     attributes: of the function, as LLVM writes them.  short: loops are of few turns, so that what is left of them is
-    done as one vector with lanes off.  Raises FormError for functions that are not known here.
+    done as one vector with masked lanes.  Raises FormError for functions that are not known here.
     """
-    if columns:
-        from engine.kernels.llvm_columns import ColumnPrinter
-
-        return ColumnPrinter(kernel, name, dict(known or {}), attributes, offset).text()
     printer = Printer(kernel, name, dict(known or {}), attributes, offset)
     printer.short = short
     return printer.text()
 
 
 def serial(kernel: Kernel) -> bool:
-    """Whether elements of a kernel meet at one place, so that one thread must do them all, in order."""
+    """Return whether elements of a kernel meet at one place, so that one thread must do them all, in order."""
 
     def adds(body: list[Any]) -> bool:
         return any((isinstance(s, form.Store) and s.add) or adds(getattr(s, "body", [])) for s in body)
@@ -212,8 +213,15 @@ class Printer:
             return
         by = rest.args[1]
         n = self._text(by)
-        quotients = [s for s in body if isinstance(s, form.Do) and s.op == "quotient" and s.args[0] is index
-                     and s.args[1].name == by.name and s.args[1].constant == by.constant]  # fmt: skip
+        quotients = [
+            s
+            for s in body
+            if isinstance(s, form.Do)
+            and s.op == "quotient"
+            and s.args[0] is index
+            and s.args[1].name == by.name
+            and s.args[1].constant == by.constant
+        ]
         self.given.update(map(id, (rest, *quotients)))
         after = self.emit(f"add i64 {end}, -1")
 

@@ -15,23 +15,58 @@ from engine.kernels.llvm_text import Vectors
 __all__ = ["DENSE", "DEPTHWISE", "MEAN", "PADDED", "dense", "depthwise", "mean", "padded", "shape"]
 
 DENSE = (
-    "picture", "weights", "result", "bias", "added", "zeros", "low", "high", "rows", "picture_step", "line_step",
-    "column_step", "planes", "plane_step", "tall", "tall_step", "depth", "columns", "total", "outputs", "lines",
+    "image",
+    "weights",
+    "result",
+    "bias",
+    "added",
+    "zeros",
+    "low",
+    "high",
+    "rows",
+    "image_step",
+    "line_step",
+    "column_step",
+    "planes",
+    "plane_step",
+    "tall",
+    "tall_step",
+    "depth",
+    "columns",
+    "total",
+    "outputs",
+    "lines",
     "splits",
-)  # fmt: skip
+)
 DEPTHWISE = (
-    "picture", "weights", "result", "bias", "zeros", "low", "high", "height", "width", "channels", "rows", "columns",
-    "above", "left", "tall", "step_down", "first", "last",
-)  # fmt: skip
-PADDED = ("picture", "result", "rows", "length", "above", "before", "lines", "pitch")
-MEAN = ("picture", "result", "pixels", "channels", "part")
+    "image",
+    "weights",
+    "result",
+    "bias",
+    "zeros",
+    "low",
+    "high",
+    "height",
+    "width",
+    "channels",
+    "rows",
+    "columns",
+    "above",
+    "left",
+    "tall",
+    "step_down",
+    "first",
+    "last",
+)
+PADDED = ("image", "result", "rows", "length", "above", "before", "lines", "pitch")
+MEAN = ("image", "result", "pixels", "channels", "part")
 
 _FEWER = (7, 4, 2, 1)  # rows of what a line has beyond whole tiles
 _AT_ONCE = 4  # columns of a depthwise convolution that share its weights
 
 
 def shape(lanes: int, registers: int, outputs: int) -> tuple[int, int]:
-    """(rows, vectors) of the results of `dense` that stay in registers; pictures' sides are often multiples of 7."""
+    """(rows, vectors) of the results of `dense` that stay in registers; images' sides are often multiples of 7."""
     count = outputs // lanes
     most = (4, 3, 2) if registers == 32 else (2, 3)
     vectors = next((v for v in most if count % v == 0), most[0] if count > 2 * most[0] else 1)
@@ -67,12 +102,12 @@ def dense(name: str, lanes: int, rows: int, vectors: int, attributes: str = "") 
 
     A line is a row of results, or any `columns` of them where the kernel is one place; `total` is how many results
     there are.  Unit u is the line u % lines, and the u / lines-th of `splits` parts of the outputs.  Line l begins in
-    the picture l / rows at its l % rows-th line_step.  The kernel is `planes` times `tall` runs of `depth` neighbours.
+    the image l / rows at its l % rows-th line_step.  The kernel is `planes` times `tall` runs of `depth` neighbours.
     weights: (outputs / width, planes, tall, depth, width), width = vectors * lanes, and what outputs are left in the
     same way with lanes for width.  added: like the result, or 0; it may be the result's memory.
     """
     w = Vectors(DENSE, lanes)
-    picture, weights, result, bias, added, zeros = map(w.pointer, DENSE[:6])
+    image, weights, result, bias, added, zeros = map(w.pointer, DENSE[:6])
     a = w.args
     width = vectors * lanes
     outputs, splits, columns = a["outputs"], a["splits"], a["columns"]
@@ -85,7 +120,7 @@ def dense(name: str, lanes: int, rows: int, vectors: int, attributes: str = "") 
         split = w.emit(f"udiv i64 {u}, {a['lines']}")
         line = w.minus(u, w.times(split, a["lines"]))
         n = w.emit(f"udiv i64 {line}, {a['rows']}")
-        source = w.place("float", picture, w.times(n, a["picture_step"]))
+        source = w.place("float", image, w.times(n, a["image_step"]))
         source = w.place("float", source, w.times(w.minus(line, w.times(n, a["rows"])), a["line_step"]))
         before = w.times(line, columns)
         count = w.emit(f"call i64 @llvm.smin.i64(i64 {columns}, i64 {w.minus(a['total'], before)})")
@@ -156,14 +191,14 @@ def dense(name: str, lanes: int, rows: int, vectors: int, attributes: str = "") 
 
 @functools.cache
 def depthwise(name: str, lanes: int, wide: int, step: int, attributes: str = "") -> str:
-    """The lines begin..end, of all pictures' results, of a convolution of each channel for itself: kernels `tall` high
+    """The lines begin..end, of all images' results, of a convolution of each channel for itself: kernels `tall` high
     and `wide`, `step` columns apart.
 
-    weights: (tall, wide, channels).  In columns first..last no place of a kernel is beyond the sides of the picture.
+    weights: (tall, wide, channels).  In columns first..last no place of a kernel is beyond the sides of the image.
     zeros: as many as there are channels.
     """
     w = Vectors(DEPTHWISE, lanes)
-    picture, weights, result, bias, zeros = map(w.pointer, DEPTHWISE[:5])
+    image, weights, result, bias, zeros = map(w.pointer, DEPTHWISE[:5])
     a = w.args
     channels, bounds = a["channels"], _Bounds(w)
 
@@ -185,7 +220,7 @@ def depthwise(name: str, lanes: int, wide: int, step: int, attributes: str = "")
             def some(c: str, _: list[str]) -> list[str]:
                 def row(i: str, sums: list[str]) -> list[str]:
                     start = w.plus(w.plus(base, w.times(i, a["width"])), side)
-                    source = w.place("float", picture, w.plus(w.times(start, channels), c))
+                    source = w.place("float", image, w.plus(w.times(start, channels), c))
                     taps = w.place("float", weights, w.plus(w.times(w.times(i, wide), channels), c))
                     values = []
                     for j in range(spots):
@@ -229,10 +264,10 @@ def depthwise(name: str, lanes: int, wide: int, step: int, attributes: str = "")
 @functools.cache
 def padded(name: str, attributes: str = "") -> str:
     """The lines begin..end of planes of `lines` each, `pitch` elements long: zeros, and from `above` and `before` on
-    the `rows` rows of a plane of the picture, `length` elements long.
+    the `rows` rows of a plane of the image, `length` elements long.
     """
     w = Vectors(PADDED, 4)
-    picture, result = map(w.pointer, PADDED[:2])
+    image, result = map(w.pointer, PADDED[:2])
     a = w.args
     size = w.times(a["length"], 4)
     after = w.minus(w.minus(a["pitch"], a["before"]), a["length"])
@@ -251,7 +286,7 @@ def padded(name: str, attributes: str = "") -> str:
         clear(target, a["pitch"])
         w(f"br label %{done}")
         w.at(copy, jump=False)
-        source = w.place("float", picture, w.times(w.plus(w.times(plane, a["rows"]), row), a["length"]))
+        source = w.place("float", image, w.times(w.plus(w.times(plane, a["rows"]), row), a["length"]))
         middle = w.place("float", target, a["before"])
         clear(target, a["before"])
         w(f"call void @llvm.memcpy.p0.p0.i64(ptr {middle}, ptr {source}, i64 {size}, i1 false)")
@@ -270,7 +305,7 @@ def mean(name: str, lanes: int, attributes: str = "") -> str:
     part: the bits of 1 / pixels.
     """
     w = Vectors(MEAN, lanes)
-    picture, result = map(w.pointer, MEAN[:2])
+    image, result = map(w.pointer, MEAN[:2])
     a = w.args
     channels = a["channels"]
     each = w.emit(f"udiv i64 {channels}, {lanes}")
@@ -280,7 +315,7 @@ def mean(name: str, lanes: int, attributes: str = "") -> str:
     def vector(u: str, _: list[str]) -> list[str]:
         n = w.emit(f"udiv i64 {u}, {each}")
         c = w.times(w.minus(u, w.times(n, each)), lanes)
-        source = w.place("float", picture, w.plus(w.times(w.times(n, a["pixels"]), channels), c))
+        source = w.place("float", image, w.plus(w.times(w.times(n, a["pixels"]), channels), c))
         add = lambda p, s: [w.add(s[0], w.vector(source, w.times(p, channels)))]
         total = w.loop("0", a["pixels"], 1, add, [(w.type, "zeroinitializer")])[0]
         w.store(w.emit(f"fmul {w.type} {total}, {part}"), result, w.times(u, lanes))

@@ -51,16 +51,20 @@ class Text:
         return f"l{self.made}"
 
     def at(self, label: str, jump: bool = True) -> None:
-        """What follows stands under a label."""
+        """Begin a block under a label, with a jump to it unless `jump` is False."""
         if jump:
             self(f"br label %{label}")
         self.lines.append(f"{label}:")
         self.here = label
 
     def loop(
-        self, begin: str, end: str, step: int | str, body: Callable[[str, list[str]], list[str]],
+        self,
+        begin: str,
+        end: str,
+        step: int | str,
+        body: Callable[[str, list[str]], list[str]],
         held: list[tuple[str, str]] | None = None,
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         """`for i in range(begin, end, step)`; `held`: (type, first value) of what turns hand on, `body(i, values)`
         gives the next ones.  What they are at the end is returned."""
         held = held or []
@@ -133,7 +137,7 @@ class Vectors(Text):
         return self.emit(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
 
     def begun(self, spots: Sequence[str], added: str) -> list[str]:
-        """What sums begin with: the vectors at these addresses where `added`, an i1, else zeros."""
+        """Emit the initial values of sums: the vectors at these addresses where `added`, an i1, else zeros."""
         load, ready = self.label(), self.label()
         origin = self.here
         self(f"br i1 {added}, label %{load}, label %{ready}")
@@ -143,22 +147,29 @@ class Vectors(Text):
         return [self.emit(f"phi {self.type} [ zeroinitializer, %{origin} ], [ {e}, %{load} ]") for e in earlier]
 
     def products(
-        self, rows: int, vectors: int, depth: str, left: str, steps: tuple[str, str], right: str, apart: str,
+        self,
+        rows: int,
+        vectors: int,
+        depth: str,
+        left: str,
+        steps: tuple[str, str],
+        right: str,
+        stride: str,
         begun: Sequence[str],
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         """begun (rows, vectors) + the sum over k < depth of left[i * steps[0] + k * steps[1]] times the vectors from
-        right[k * apart] on."""
+        right[k * stride] on."""
         lines = [self.place("float", left, self.times(steps[0], i)) for i in range(rows)]
-        return self.products_of(lines, vectors, depth, steps[1], right, apart, begun)
+        return self.products_of(lines, vectors, depth, steps[1], right, stride, begun)
 
     def products_of(
-        self, lines: Sequence[str], vectors: int, depth: str, pace: str, right: str, apart: str, begun: Sequence[str]
+        self, lines: Sequence[str], vectors: int, depth: str, pace: str, right: str, stride: str, begun: Sequence[str]
     ) -> list[str]:
-        """begun (lines, vectors) + the sum over k < depth of line[k * pace] times the vectors from right[k * apart] on;
-        lines: addresses."""
+        """begun (lines, vectors) + the sum over k < depth of line[k * pace] times the vectors from right[k * stride]
+        on; lines: addresses."""
 
         def step(k: str, sums: list[str]) -> list[str]:
-            line, along = self.place("float", right, self.times(k, apart)), self.times(k, pace)
+            line, along = self.place("float", right, self.times(k, stride)), self.times(k, pace)
             loaded = [self.vector(line, j * self.lanes) for j in range(vectors)]
             found = []
             for i, own in enumerate(lines):
@@ -175,10 +186,13 @@ class Vectors(Text):
         self("ret void")
         head = f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end) #0 {{\nentry:"
         tail = [
-            "}", "declare i64 @llvm.smin.i64(i64, i64)", "declare i64 @llvm.smax.i64(i64, i64)",
+            "}",
+            "declare i64 @llvm.smin.i64(i64, i64)",
+            "declare i64 @llvm.smax.i64(i64, i64)",
             "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
             "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
             f"declare {self.type} @llvm.sqrt.v{self.lanes}f32({self.type})",
-            f"attributes #0 = {{ nounwind {attributes} }}", "",
-        ]  # fmt: skip
+            f"attributes #0 = {{ nounwind {attributes} }}",
+            "",
+        ]
         return "\n".join([head, *self.lines, *tail])

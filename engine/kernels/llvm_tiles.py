@@ -1,8 +1,8 @@
-"""Products whose second factor is read where it lies, in LLVM's language: what convolutions become.
+"""Products whose second factor is read where it is, in LLVM's language: what convolutions become.
 
 The function is `void NAME(ptr args, i64 begin, i64 end)`.  For the rows i of the tiles begin..end,
 `rows` of them each, out[i, p] = sum over k of a[i, k] * b[offset[k] + p]: row k of the second factor is the memory from
-offset[k] on, so that overlapping windows of one picture need no copies.  A tile of `rows` x `vectors` results stays in
+offset[k] on, so that overlapping windows of one image need no copies.  A tile of `rows` x `vectors` results stays in
 registers while k goes through a block; its results wait in `out` between blocks.  args has 8 bytes for each of
 PARAMETERS.
 

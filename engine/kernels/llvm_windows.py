@@ -1,10 +1,10 @@
-"""Convolutions of channels-last pictures as they are defined, in LLVM's language: any kernel, stride and dilation.
+"""Convolutions of channels-last images as they are defined, in LLVM's language: any kernel, stride and dilation.
 
 Each function is `void NAME(ptr args, i64 begin, i64 end)`; args has 8 bytes for each of its parameters, addresses or
 numbers.  The names:
-  picture (N, height, width, channels), results (N, rows, columns, outputs); above, left: the padding; tall, wide: of
-  the kernel, whose places are `apart` pixels from one another, as windows are `step` pixels.
-  zeros: as many as a pixel has channels, read where there is no picture.
+  image (N, height, width, channels), results (N, rows, columns, outputs); above, left: the padding; tall, wide: of
+  the kernel, whose places are `dilation` pixels from one another, as windows are `step` pixels.
+  zeros: as many as a pixel has channels, read where there is no image.
   panel: the outputs that a row of registers holds.
 """
 
@@ -17,14 +17,39 @@ from engine.kernels.llvm_text import Vectors
 __all__ = ["FORWARD", "GRADIENT", "forward", "gradient"]
 
 _WINDOWS = (
-    "height", "width", "channels", "rows", "columns", "outputs", "tall", "wide", "step_down", "step_across", "above",
-    "left", "apart_down", "apart_across",
-)  # fmt: skip
+    "height",
+    "width",
+    "channels",
+    "rows",
+    "columns",
+    "outputs",
+    "tall",
+    "wide",
+    "step_down",
+    "step_across",
+    "above",
+    "left",
+    "dilation_down",
+    "dilation_across",
+)
 FORWARD = (
-    "picture", "weights", "result", "bias", "zeros", *_WINDOWS, "pixels", "block", "part", "made_rows", "made_columns",
-    "made_down", "made_across", "made_top", "made_side",
-)  # fmt: skip
-GRADIENT = ("picture", "slope", "made", *_WINDOWS, "count", "chunk", "block")
+    "image",
+    "weights",
+    "result",
+    "bias",
+    "zeros",
+    *_WINDOWS,
+    "pixels",
+    "block",
+    "part",
+    "made_rows",
+    "made_columns",
+    "made_down",
+    "made_across",
+    "made_top",
+    "made_side",
+)
+GRADIENT = ("image", "slope", "made", *_WINDOWS, "count", "chunk", "block")
 
 
 def _least(w: Vectors, x: object, y: object) -> str:
@@ -36,13 +61,13 @@ def forward(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
     """The jobs begin..end of a convolution; `rows` pixels by `vectors` vectors of outputs stay in registers.
 
     weights (outputs / panel, tall, wide, channels, panel), bias (outputs).  Results are numbered from 0 to `pixels`;
-    that of (row, column) belongs at (row * made_down + made_top, column * made_across + made_side) of pictures of
+    that of (row, column) belongs at (row * made_down + made_top, column * made_across + made_side) of images of
     made_rows x made_columns.  A job is a panel of a block of results; the panels of a block follow one another, so that
     what they read stays in the cache, and of the kernel `part` rows are read for all of it before the next are: what is
     summed until then waits where it belongs.
     """
     w = Vectors(FORWARD, lanes)
-    picture, weights, result, bias, zeros = map(w.pointer, FORWARD[:5])
+    image, weights, result, bias, zeros = map(w.pointer, FORWARD[:5])
     a = w.args
     channels, outputs, panel = a["channels"], a["outputs"], vectors * lanes
     panels = w.emit(f"udiv i64 {outputs}, {panel}")
@@ -85,7 +110,7 @@ def forward(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
                 sources = [w.emit(f"select i1 {begun}, ptr {b}, ptr {s}") for b, s in zip(shifts, spots)]
 
                 def down(i: str, sums: list[str]) -> list[str]:
-                    moved = w.times(i, a["apart_down"])
+                    moved = w.times(i, a["dilation_down"])
                     lines = []
                     for start, y, _ in corners:
                         y = w.plus(y, moved)
@@ -94,13 +119,13 @@ def forward(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
                     right = w.place("float", own, w.times(i, line))
 
                     def across(j: str, sums: list[str]) -> list[str]:
-                        aside = w.times(j, a["apart_across"])
+                        aside = w.times(j, a["dilation_across"])
                         pixels = []
                         for (_, _, x), (inside, start) in zip(corners, lines):
                             x = w.plus(x, aside)
                             also = w.emit(f"icmp ult i64 {x}, {a['width']}")
                             both = w.emit(f"and i1 {inside}, {also}")
-                            address = w.place("float", picture, w.times(w.plus(start, x), channels))
+                            address = w.place("float", image, w.times(w.plus(start, x), channels))
                             pixels.append(w.emit(f"select i1 {both}, ptr {address}, ptr {zeros}"))
                         at = w.place("float", right, w.times(j, spot))
                         return w.products_of(pixels, vectors, channels, "1", at, str(panel), sums)
@@ -124,14 +149,14 @@ def forward(name: str, lanes: int, rows: int, vectors: int, attributes: str = ""
 
 @functools.cache
 def gradient(name: str, lanes: int, rows: int, vectors: int, attributes: str = "") -> str:
-    """The jobs begin..end of the gradient of the kernels, made (tall, wide, channels, outputs), of `count` pictures.
+    """The jobs begin..end of the gradient of the kernels, made (tall, wide, channels, outputs), of `count` images.
 
     slope (N, rows, columns, outputs): the gradient of the results.  A job is a panel of `chunk` channels at a place of
     the kernel.  All of them take `block` rows of results, which stay in the cache, before the next; what these give is
     summed by itself before it joins what was summed, so that less is lost.
     """
     w = Vectors(GRADIENT, lanes)
-    picture, slope, mades = map(w.pointer, GRADIENT[:3])
+    image, slope, mades = map(w.pointer, GRADIENT[:3])
     a = w.args
     channels, outputs, panel = a["channels"], a["outputs"], vectors * lanes
     panels = w.emit(f"udiv i64 {outputs}, {panel}")
@@ -139,9 +164,9 @@ def gradient(name: str, lanes: int, rows: int, vectors: int, attributes: str = "
     lines = w.times(a["count"], a["rows"])
     pace = w.times(a["step_across"], channels)
 
-    def met(at: str, step: str, padding: str, apart: str, size: str, most: str) -> tuple[str, str, str]:
-        """(the place that the first window's meets, from which, to which window it is in the picture)."""
-        start = w.minus(w.times(at, apart), padding)
+    def met(at: str, step: str, padding: str, dilation: str, size: str, most: str) -> tuple[str, str, str]:
+        """(the place that the first window's overlaps, from which, to which window it is in the image)."""
+        start = w.minus(w.times(at, dilation), padding)
         before = w.emit(f"sdiv i64 {w.minus(w.minus(step, 1), start)}, {step}")
         after = w.emit(f"sdiv i64 {w.plus(w.minus(w.minus(size, 1), start), step)}, {step}")
         begin = w.emit(f"call i64 @llvm.smax.i64(i64 {before}, i64 0)")
@@ -159,8 +184,8 @@ def gradient(name: str, lanes: int, rows: int, vectors: int, attributes: str = "
             o = w.times(w.minus(front, w.times(tap, panels)), panel)
             i = w.emit(f"udiv i64 {tap}, {a['wide']}")
             j = w.minus(tap, w.times(i, a["wide"]))
-            top, first_row, last_row = met(i, a["step_down"], a["above"], a["apart_down"], a["height"], a["rows"])
-            side, begin, end = met(j, a["step_across"], a["left"], a["apart_across"], a["width"], a["columns"])
+            top, first_row, last_row = met(i, a["step_down"], a["above"], a["dilation_down"], a["height"], a["rows"])
+            side, begin, end = met(j, a["step_across"], a["left"], a["dilation_across"], a["width"], a["columns"])
             depth = w.minus(end, begin)
             x = w.plus(side, w.times(begin, a["step_across"]))
             target = w.place("float", mades, w.plus(w.times(w.times(tap, channels), outputs), o))
@@ -176,7 +201,7 @@ def gradient(name: str, lanes: int, rows: int, vectors: int, attributes: str = "
                     both = w.emit(f"and i1 {enough}, {w.emit(f'icmp slt i64 {r}, {last_row}')}")
                     many = w.emit(f"select i1 {both}, i64 {depth}, i64 0")
                     y = w.plus(w.plus(w.times(n, a["height"]), top), w.times(r, a["step_down"]))
-                    start = w.place("float", picture, w.times(w.plus(w.times(y, a["width"]), x), channels))
+                    start = w.place("float", image, w.times(w.plus(w.times(y, a["width"]), x), channels))
                     lefts = [w.place("float", start, p) for p in places]
                     at = w.place("float", own, w.times(w.times(line, a["columns"]), outputs))
                     return w.products_of(lefts, vectors, many, pace, at, outputs, sums)

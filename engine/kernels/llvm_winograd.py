@@ -1,16 +1,16 @@
 """3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3) in LLVM's language: a quarter of the multiplications.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (arXiv:1509.09308).  A tile of 4x4 results is read
-from 6x6 places of the picture.  Both and the kernel are taken as polynomials, whose values at six points of each dim
+from 6x6 places of the image.  Both and the kernel are taken as polynomials, whose values at six points of each dim
 are multiplied: 36 products of matrices (tiles x channels) @ (channels x outputs), one a pair of points.  The points
 are 0, +-sqrt(1/2), +-sqrt(2) and infinity: of random data of 512 channels the result is off by 1.5e-6 of its size
 (root mean square, float32), 4 times what adding the products in turn is, and half of what 0, +-1, +-2 are.
 
 Pictures are channels-last, (N, H, W, C).  Each function is `void NAME(ptr args, i64 begin, i64 end)`; args has 8 bytes
 for each of its parameters, addresses or numbers.  The names:
-  picture (N, height, width, channels); result (N, rows, columns, outputs), whose tiles are numbered along n, then
-  `down` of them to a picture, then `across`; above, left: the padding.  zeros: as many as a pixel has channels, read
-  where there is no picture; spare: as much memory, written to where there is no result.
+  image (N, height, width, channels); result (N, rows, columns, outputs), whose tiles are numbered along n, then
+  `down` of them to an image, then `across`; above, left: the padding.  zeros: as many as a pixel has channels, read
+  where there is no image; spare: as much memory, written to where there is no result.
   Values at points are (36, tiles or channels, ...), `plane` elements from one point to the next.
 """
 
@@ -35,17 +35,43 @@ __all__ = [
     "product",
     "values",
     "weights",
-]  # fmt: skip
+]
 
 POINTS = 36
 # What each function reads.  Those of a tile's place are the same for all.
 _PLACES = ("height", "width", "channels", "above", "left", "down", "across")
-FORWARD = ("picture", "weights", "result", "bias", "added", "room", "zeros", "spare", *_PLACES, "rows", "columns",
-           "outputs", "block", "plane", "made_plane")  # fmt: skip
-VALUES = ("picture", "room", "zeros", *_PLACES, "first", "pitch", "plane")
+FORWARD = (
+    "image",
+    "weights",
+    "result",
+    "bias",
+    "added",
+    "buffer",
+    "zeros",
+    "spare",
+    *_PLACES,
+    "rows",
+    "columns",
+    "outputs",
+    "block",
+    "plane",
+    "made_plane",
+)
+VALUES = ("image", "buffer", "zeros", *_PLACES, "first", "pitch", "plane")
 WEIGHTS = ("taps", "made", "step", "channels", "outputs")
-PRODUCT = ("left", "right", "made", "tiles", "channels", "outputs", "left_pitch", "right_pitch", "left_plane",
-           "right_plane", "fresh")  # fmt: skip
+PRODUCT = (
+    "left",
+    "right",
+    "made",
+    "tiles",
+    "channels",
+    "outputs",
+    "left_pitch",
+    "right_pitch",
+    "left_plane",
+    "right_plane",
+    "fresh",
+)
 GRADIENT = ("made", "taps", "channels", "outputs")
 
 _PART = 64  # tiles that are summed before they join what was summed, so that less is lost
@@ -55,16 +81,18 @@ _NEAR, _FAR = sqrt(0.5), sqrt(2)
 # --- one dim of the transforms; what each is the matrix of, in the paper's letters
 
 
-def _picture(w: Vectors, d: Sequence[str]) -> list[str]:
+def _image(w: Vectors, d: Sequence[str]) -> list[str]:
     """B^T: six places -> values at six points."""
     near, near_odd = w.fma(-2, d[2], d[4]), w.fma(-2, d[1], d[3])
     far, far_odd = w.fma(-0.5, d[2], d[4]), w.fma(-0.5, d[1], d[3])
     return [
         w.fma(-2.5, d[2], w.add(d[0], d[4])),
-        w.fma(_NEAR, near_odd, near), w.fma(-_NEAR, near_odd, near),
-        w.fma(_FAR, far_odd, far), w.fma(-_FAR, far_odd, far),
+        w.fma(_NEAR, near_odd, near),
+        w.fma(-_NEAR, near_odd, near),
+        w.fma(_FAR, far_odd, far),
+        w.fma(-_FAR, far_odd, far),
         w.fma(-2.5, d[3], w.add(d[1], d[5])),
-    ]  # fmt: skip
+    ]
 
 
 def _slope(w: Vectors, d: Sequence[str]) -> list[str]:
@@ -72,9 +100,13 @@ def _slope(w: Vectors, d: Sequence[str]) -> list[str]:
     near, near_odd = w.fma(0.5, d[2], d[0]), w.fma(0.5, d[3], d[1])
     far, far_odd = w.fma(2, d[2], d[0]), w.fma(2, d[3], d[1])
     return [
-        d[0], w.fma(_NEAR, near_odd, near), w.fma(-_NEAR, near_odd, near),
-        w.fma(_FAR, far_odd, far), w.fma(-_FAR, far_odd, far), d[3],
-    ]  # fmt: skip
+        d[0],
+        w.fma(_NEAR, near_odd, near),
+        w.fma(-_NEAR, near_odd, near),
+        w.fma(_FAR, far_odd, far),
+        w.fma(-_FAR, far_odd, far),
+        d[3],
+    ]
 
 
 def _result(w: Vectors, m: Sequence[str]) -> list[str]:
@@ -93,9 +125,13 @@ def _kernel(w: Vectors, g: Sequence[str]) -> list[str]:
     """G: three weights -> values at six points."""
     near, far = w.scale(-1 / 1.5, w.fma(0.5, g[2], g[0])), w.scale(1 / 6, w.fma(2, g[2], g[0]))
     return [
-        g[0], w.fma(-_NEAR / 1.5, g[1], near), w.fma(_NEAR / 1.5, g[1], near),
-        w.fma(_FAR / 6, g[1], far), w.fma(-_FAR / 6, g[1], far), g[2],
-    ]  # fmt: skip
+        g[0],
+        w.fma(-_NEAR / 1.5, g[1], near),
+        w.fma(_NEAR / 1.5, g[1], near),
+        w.fma(_FAR / 6, g[1], far),
+        w.fma(-_FAR / 6, g[1], far),
+        g[2],
+    ]
 
 
 def _kernel_slope(w: Vectors, q: Sequence[str]) -> list[str]:
@@ -122,7 +158,7 @@ def _both(w: Vectors, line: _Line, square: Sequence[Sequence[str]]) -> list[list
 
 
 def _corner(w: Vectors, tile: str) -> tuple[str, str, str]:
-    """(picture, row, column) where the results of a tile begin."""
+    """(image, row, column) where the results of a tile begin."""
     down, across = w.args["down"], w.args["across"]
     line = w.emit(f"udiv i64 {tile}, {across}")
     n = w.emit(f"udiv i64 {line}, {down}")
@@ -134,7 +170,7 @@ def _corner(w: Vectors, tile: str) -> tuple[str, str, str]:
 def _pixels(
     w: Vectors, base: str, other: str, place: tuple[str, str, str], size: tuple[str, str, str], count: int
 ) -> list[list[str]]:
-    """The addresses of count x count pixels from a place on, of a picture at `base`; `other` for those beyond it."""
+    """The addresses of count x count pixels from a place on, of an image at `base`; `other` for those beyond it."""
     n, row, column = place
     height, width, channels = size
     lines = [w.plus(row, i) for i in range(count)]
@@ -185,14 +221,14 @@ def forward(name: str, lanes: int, rows: int, vectors: int, rectified: bool, att
     """The convolution of the tiles begin..end, `block` of them at a time.
 
     weights: as `weights` makes them.  bias: (outputs).  added: like the result; both are read anyway, so they may be
-    zeros.  rectified: max(0, .) of the sum is the result.  room: for (36, block, channels), then (36, block, outputs)
+    zeros.  rectified: max(0, .) of the sum is the result.  buffer: for (36, block, channels), then (36, block, outputs)
     values, `plane` and `made_plane` apart.
     """
     w = Vectors(FORWARD, lanes)
-    picture, taps, result, bias, added, room, zeros, spare = map(w.pointer, FORWARD[:8])
+    image, taps, result, bias, added, buffer, zeros, spare = map(w.pointer, FORWARD[:8])
     a = w.args
     channels, outputs, plane, made_plane = a["channels"], a["outputs"], a["plane"], a["made_plane"]
-    made_room = w.place("float", room, w.times(plane, POINTS))
+    made_buffer = w.place("float", buffer, w.times(plane, POINTS))
     width = vectors * lanes
     panel = w.times(channels, width)
     any_added = w.emit(f"icmp ne i64 {a['added']}, 0")
@@ -204,15 +240,18 @@ def forward(name: str, lanes: int, rows: int, vectors: int, rectified: bool, att
         def read(tile: str, _: list[str]) -> list[str]:
             n, row, column = _corner(w, tile)
             place = n, w.minus(row, a["above"]), w.minus(column, a["left"])
-            pixels = _pixels(w, picture, zeros, place, (a["height"], a["width"], channels), 6)
-            target = w.place("float", room, w.times(w.minus(tile, first), channels))
-            _transformed(w, _picture, pixels, target, plane, channels)
+            pixels = _pixels(w, image, zeros, place, (a["height"], a["width"], channels), 6)
+            target = w.place("float", buffer, w.times(w.minus(tile, first), channels))
+            _transformed(w, _image, pixels, target, plane, channels)
             return []
 
         w.loop(first, last, 1, read)
 
         def point(f: str, _: list[str]) -> list[str]:
-            left, made = w.place("float", room, w.times(f, plane)), w.place("float", made_room, w.times(f, made_plane))
+            left, made = (
+                w.place("float", buffer, w.times(f, plane)),
+                w.place("float", made_buffer, w.times(f, made_plane)),
+            )
             right = w.place("float", taps, w.times(f, w.times(channels, outputs)))
 
             def some(o: str, _: list[str]) -> list[str]:
@@ -221,9 +260,15 @@ def forward(name: str, lanes: int, rows: int, vectors: int, rectified: bool, att
                 def few(t: str, _: list[str]) -> list[str]:
                     start = w.place("float", left, w.times(t, channels))
                     sums = w.products(
-                        rows, vectors, channels, start, (channels, "1"), own, str(width),
+                        rows,
+                        vectors,
+                        channels,
+                        start,
+                        (channels, "1"),
+                        own,
+                        str(width),
                         ["zeroinitializer"] * (rows * vectors),
-                    )  # fmt: skip
+                    )
                     target = w.place("float", made, w.plus(w.times(t, outputs), o))
                     for i in range(rows):
                         line = w.place("float", target, w.times(outputs, i))
@@ -245,7 +290,7 @@ def forward(name: str, lanes: int, rows: int, vectors: int, rectified: bool, att
             pixels = _pixels(w, result, spare, place, size, 4)
             more = _pixels(w, added, zeros, place, size, 4)
             more = [[w.emit(f"select i1 {any_added}, ptr {m}, ptr {zeros}") for m in row] for row in more]
-            source = w.place("float", made_room, w.times(w.minus(tile, first), outputs))
+            source = w.place("float", made_buffer, w.times(w.minus(tile, first), outputs))
 
             def some(o: str, _: list[str]) -> list[str]:
                 at, shift = w.place("float", source, o), w.vector(bias, o)
@@ -271,20 +316,20 @@ def forward(name: str, lanes: int, rows: int, vectors: int, rectified: bool, att
 
 @functools.cache
 def values(name: str, lanes: int, slope: bool, attributes: str = "") -> str:
-    """Values at points of the tiles begin..end of a picture: room (36, tiles, pitch), of which `first` is the first.
+    """Values at points of the tiles begin..end of an image: buffer (36, tiles, pitch), of which `first` is the first.
 
-    slope: the picture is the gradient of a result, and a tile 4x4 of its places; else 6x6 that overlap.
+    slope: the image is the gradient of a result, and a tile 4x4 of its places; else 6x6 that overlap.
     """
     w = Vectors(VALUES, lanes)
-    picture, room, zeros = map(w.pointer, VALUES[:3])
+    image, buffer, zeros = map(w.pointer, VALUES[:3])
     a = w.args
-    count, line = (4, _slope) if slope else (6, _picture)
+    count, line = (4, _slope) if slope else (6, _image)
 
     def read(tile: str, _: list[str]) -> list[str]:
         n, row, column = _corner(w, tile)
         place = n, w.minus(row, a["above"]), w.minus(column, a["left"])
-        pixels = _pixels(w, picture, zeros, place, (a["height"], a["width"], a["channels"]), count)
-        target = w.place("float", room, w.times(w.minus(tile, a["first"]), a["pitch"]))
+        pixels = _pixels(w, image, zeros, place, (a["height"], a["width"], a["channels"]), count)
+        target = w.place("float", buffer, w.times(w.minus(tile, a["first"]), a["pitch"]))
         _transformed(w, line, pixels, target, a["plane"], a["channels"])
         return []
 
@@ -295,7 +340,7 @@ def values(name: str, lanes: int, slope: bool, attributes: str = "") -> str:
 @functools.cache
 def weights(name: str, lanes: int, width: int, attributes: str = "") -> str:
     """Values at points of the kernels of channels begin..end: taps (9, channels, outputs) -> made (36, outputs / width,
-    channels, width).  step: elements from one of the nine places to the next, less than 0 for a kernel turned round,
+    channels, width).  step: elements from one of the nine places to the next, less than 0 for a flipped kernel,
     of which `taps` is the last place.
     """
     w = Vectors(WEIGHTS, lanes)

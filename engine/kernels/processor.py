@@ -1,13 +1,12 @@
-"""Whether kernels are generated for this processor, and what it has: asked by each op when it is first called, so that
+"""The processor's features, and whether kernels are generated for it: each op reads them at its first call, so that
 nothing of the generator is imported here.
 
-ENGINE_JIT=0 turns generated code off; `always` is for tests.  ONEDNN_MAX_CPU_ISA (SSE41, AVX2, AVX512_CORE ...) limits
+ENGINE_JIT=0 disables generated code; `always` is for tests.  ONEDNN_MAX_CPU_ISA (SSE41, AVX2, AVX512_CORE ...) limits
 its instructions as it limits oneDNN's.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib.util
 import os
@@ -15,27 +14,19 @@ import platform
 
 import numpy as np
 
-__all__ = ["OFFSET", "Target", "always", "available", "describe", "target"]
+from engine.kernels import cpython
+
+__all__ = ["Target", "always", "available", "describe", "target"]
 
 _OFF = ("0", "off", "false", "no")
-OFFSET = object.__basicsize__  # from an array object to the address of its memory
-
-
-@functools.cache
-def _readable() -> bool:
-    """Whether array objects are built as numpy for CPython says."""
-    if platform.python_implementation() != "CPython":  # elsewhere `id` is no address
-        return False
-    probe = np.zeros(3)[1:]
-    return bool(ctypes.c_uint64.from_address(id(probe) + OFFSET).value == probe.__array_interface__["data"][0])
 
 
 @functools.cache
 def available() -> bool:
-    """Whether kernels can be built: llvmlite is there, and ENGINE_JIT does not forbid it.  Imports nothing."""
+    """Return whether kernels can be built: llvmlite is there, and ENGINE_JIT does not forbid it.  Imports nothing."""
     if os.environ.get("ENGINE_JIT", "").lower() in _OFF:
         return False
-    return importlib.util.find_spec("llvmlite") is not None and target() is not None and _readable()
+    return importlib.util.find_spec("llvmlite") is not None and target() is not None and cpython.readable("arrays")
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import threads
-from engine.kernels import cpu, team
+from engine.kernels import compiler, team
 
 __all__ = ["Program", "Stage", "Step"]
 
@@ -53,8 +53,8 @@ begin:
   %of_jobs = getelementptr i64, ptr %taken, i64 3
   %all = load ptr, ptr %of_jobs
   %of_apart = getelementptr i64, ptr %taken, i64 4
-  %apart = load i64, ptr %of_apart
-  %mine = mul i64 %apart, %me
+  %stride = load i64, ptr %of_apart
+  %mine = mul i64 %stride, %me
   %jobs = getelementptr i8, ptr %all, i64 %mine
   br label %take
 take:
@@ -122,12 +122,12 @@ _HEAD, _STAGE = 4, 8  # numbers
 
 @functools.cache
 def _member() -> Any:
-    """What each thread does."""
+    """Return the address of the function that each thread of the team runs."""
     pause, declared = _PAUSES.get(platform.machine().lower(), ("", ""))
     text = (
         _TEXT.replace("PAUSE", pause).replace("MASK", str(_SPINS - 1)).replace("MOMENT", str(_MOMENT)) + declared + "\n"
     )
-    return _MEMBER(cpu.address(cpu.linked(text)))
+    return _MEMBER(compiler.address(compiler.linked(text)))
 
 
 @functools.cache
@@ -142,29 +142,29 @@ class Program:
 
     A stage: one list of jobs that serves all threads, or one for each of `members` threads, of the same jobs with
     memory of the thread's own.  Arguments are read in each call, so that addresses in them can be changed between
-    calls.  kept: memory that they name.
+    calls.  retained: memory that they name.
     """
 
-    def __init__(self, stages: Sequence[Stage], members: int, kept: Any = None) -> None:
-        self._member, self._kept = _member(), [kept]
+    def __init__(self, stages: Sequence[Stage], members: int, retained: Any = None) -> None:
+        self._member, self._retained = _member(), [retained]
         self._most = members if any(len(stage) > 1 for stage in stages) else 1 << 30
         size = _HEAD + _STAGE * len(stages)
-        room = np.zeros(size + 8, np.int64)
-        skipped = (-(room.ctypes.data // 8) - _HEAD) % 8  # each stage has a line of the cache
-        data = self._data = room[skipped : skipped + size]
+        buffer = np.zeros(size + 8, np.int64)
+        skipped = (-(buffer.ctypes.data // 8) - _HEAD) % 8  # each stage has a line of the cache
+        data = self._data = buffer[skipped : skipped + size]
         data[1:3] = len(stages), _sleep()
         records = data[_HEAD:].reshape(-1, _STAGE)
         self._counters = records[:, :2]
         for stage, record in zip(stages, records):
             table = np.array([self._chain(job) for jobs in stage for job in jobs], np.int64)
-            self._kept.append(table)
-            apart = table[0].nbytes * len(stage[0]) if len(stage) > 1 else 0
-            record[2:5] = len(stage[0]), table.ctypes.data, apart
+            self._retained.append(table)
+            stride = table[0].nbytes * len(stage[0]) if len(stage) > 1 else 0
+            record[2:5] = len(stage[0]), table.ctypes.data, stride
         self._address = data.ctypes.data
 
     def _chain(self, steps: Sequence[Step]) -> tuple[int, int]:
-        table = np.array([(cpu.address(code()), a.ctypes.data, *span) for code, a, *span in steps], np.int64)
-        self._kept += [table, *[a for _, a, *_ in steps]]
+        table = np.array([(compiler.address(code()), a.ctypes.data, *span) for code, a, *span in steps], np.int64)
+        self._retained += [table, *[a for _, a, *_ in steps]]
         return table.ctypes.data, len(steps)
 
     def __call__(self) -> None:

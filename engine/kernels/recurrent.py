@@ -69,9 +69,11 @@ def lstm_cell_backward(k, array, row):  # type: ignore[no-untyped-def]
         t = call("tanh", k.load(cells, base + j))
         dc = k.load(of_cell, base + j) + (1 - t * t) * o * d
         found = (
-            (i - i * i) * g * dc, (f - f * f) * k.load(before, base + j) * dc, (1 - g * g) * i * dc,
+            (i - i * i) * g * dc,
+            (f - f * f) * k.load(before, base + j) * dc,
+            (1 - g * g) * i * dc,
             (o - o * o) * t * d,
-        )  # fmt: skip
+        )
         for p, value in zip(places, found):
             k.store(out, p, value)
         k.store(of_cell, base + j, dc * f)

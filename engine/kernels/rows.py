@@ -20,9 +20,14 @@ class Rows:
     """A kernel over rows while it is written.  dtypes: of the operands; the last `results` of them are written."""
 
     def __init__(
-        self, name: str, dtypes: Sequence[Any], results: int, row_classes: Sequence[Any], place_classes: Sequence[Any],
+        self,
+        name: str,
+        dtypes: Sequence[Any],
+        results: int,
+        row_classes: Sequence[Any],
+        place_classes: Sequence[Any],
         numbers: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.kernel = k = Kernel(name, "rows")
         self.dtypes = [np.dtype(d) for d in dtypes]
         first = len(dtypes) - results
@@ -64,14 +69,14 @@ class Rows:
 
 
 def reduced(rows: Rows, by: Sequence[str], code: Callable[..., Any], after: Callable[..., Any], inputs: int) -> None:
-    """Reduce the arrays that code(xp, *operands) gives, each in its way, and store after(xp, *reduced).
+    """Reduce the arrays that code(xp, *operands) gives, each by its reduction, and store after(xp, *reduced).
 
     by: a name of `form.REDUCTIONS` for each.  argmax and argmin give two to `after`: value and place.
     """
     k = rows.kernel
     trace = Trace(k)
     found: list[Traced] = []
-    for n, way in enumerate(by):
+    for n, reduction in enumerate(by):
         kinds: list[Any] = []
 
         def one(j: Value, n: int = n, kinds: list[Any] = kinds) -> Value:
@@ -81,7 +86,7 @@ def reduced(rows: Rows, by: Sequence[str], code: Callable[..., Any], after: Call
             kinds.append(made.dtype)
             return made.value
 
-        result = k.reduce(way, rows.width, one)
+        result = k.reduce(reduction, rows.width, one)
         if isinstance(result, tuple):
             found += [Traced(trace, result[0], kinds[0]), Traced(trace, result[1], np.int64)]
         else:
@@ -138,9 +143,7 @@ def log_softmax_backward(rows: Rows) -> None:
 # --- normalization of rows: layer norm, group norm
 
 
-def normalized(
-    rows: Rows, weighted: bool, shifted: bool, statistics: bool = True, variance: bool = False
-) -> None:  # fmt: skip
+def normalized(rows: Rows, weighted: bool, shifted: bool, statistics: bool = True, variance: bool = False) -> None:
     """x (, weight) (, bias) -> (x - mean) * rstd (* weight) (+ bias) (, mean, rstd (, variance)).  numbers: eps."""
     k, (eps,) = rows.kernel, rows.numbers
     first = rows.first
@@ -148,8 +151,8 @@ def normalized(
     mean = rows.sum(lambda j: rows.load(0, j)) / n
 
     def square(j: Value) -> Value:
-        off = rows.load(0, j) - mean
-        return off * off
+        deviation = rows.load(0, j) - mean
+        return deviation * deviation
 
     var = rows.sum(square) / n
     rstd = call("rsqrt", var + eps)
@@ -276,7 +279,7 @@ def softmax_minus_target(rows: Rows, weighted: bool, mean: bool) -> None:
         rows.store(rows.first, where(k.op("eq", j, at), made - grad, made), j)
 
 
-# --- batch norm of few elements: a row a channel
+# --- batch norm of few elements: a row per channel
 
 
 def normalized_by(rows: Rows, weighted: bool, shifted: bool) -> None:

@@ -81,9 +81,11 @@ def philox(k: Kernel, seed: Value, block: Value) -> list[Value]:
         other = k.constant(r * WEYL[1] % 2**64, "uint64")
         high, low = ([k.op(how, words[2 * n], MULTIPLIERS[n]) for n in (0, 1)] for how in ("high", "mul"))
         words = [
-            k.op("xor", k.op("xor", words[1], key), high[1]), low[1],
-            k.op("xor", k.op("xor", words[3], other), high[0]), low[0],
-        ]  # fmt: skip
+            k.op("xor", k.op("xor", words[1], key), high[1]),
+            low[1],
+            k.op("xor", k.op("xor", words[3], other), high[0]),
+            low[0],
+        ]
     return words
 
 
@@ -105,7 +107,7 @@ def _per_block(
 
 
 def _store(k: Kernel, out: Array, size: Value, values: Sequence[Value], whole: bool = False) -> None:
-    """values[n] at n + len(values) * block, as far as there is room.  whole: there is, for all of them."""
+    """values[n] at n + len(values) * block, as far as the array goes.  whole: it holds all of them."""
     for n, value in enumerate(values):
         at = k.index * len(values) + n
         if whole:
@@ -131,7 +133,7 @@ def words(replayed: bool = False) -> Kernel:
 
 
 def uniform(dtype: Any, replayed: bool = False) -> Kernel:
-    """Numbers in [0, 1), as `_draw.uniform`."""
+    """Numbers in [0, 1), as `draw.uniform`."""
     type = type_of(dtype)
     k, out, size, made, _ = _per_block("random_uniform", type, replayed)
     if type == "float64":
@@ -144,10 +146,10 @@ def uniform(dtype: Any, replayed: bool = False) -> Kernel:
 
 
 def kept(dtype: Any, replayed: bool = False, whole: bool = False) -> Kernel:
-    """`scale` where a 32-bit number is below `limit`, else 0: as `_draw.kept`.  whole: for a multiple of 8 numbers."""
+    """`scale` where a 32-bit number is below `limit`, else 0: as `draw.kept`.  whole: for a multiple of 8 numbers."""
     type = type_of(dtype)
     k, out, size, made, (limit, scale) = _per_block(
         "random_kept", type, replayed, [("limit", "uint64"), ("scale", compute_type(type))]
-    )  # fmt: skip
+    )
     _store(k, out, size, [where(h < limit, scale, _zero(k, type)) for h in _halves(k, made)], whole)
     return k

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.backends.cpu import threads
+from engine.kernels.compiler import address, linked
 
 __all__ = ["every", "run"]
 
@@ -48,19 +49,12 @@ done:
 """
 
 
-def _address(entry: Any) -> int:
-    from engine.kernels import cpu
-
-    return cpu.address(entry)
-
-
 @functools.cache
 def _member() -> Any:
     """The address of what each thread of the team does."""
     from engine.backends.onednn import library
-    from engine.kernels import cpu
 
-    return library.state.ffi.cast("void *", _address(cpu.linked(_TEXT)))
+    return library.state.ffi.cast("void *", address(linked(_TEXT)))
 
 
 def _library() -> Any:
@@ -81,7 +75,7 @@ def every(member: Any, data: int, count: int) -> None:
         threads.run(lambda _: member(data, 0, 0), list(range(count)))
     else:
         place = library.state.ffi.cast
-        library.state.library.GOMP_parallel(place("void *", _address(member)), place("void *", data), count, 0)
+        library.state.library.GOMP_parallel(place("void *", address(member)), place("void *", data), count, 0)
 
 
 def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:

@@ -55,18 +55,16 @@ class Number:
     def _made(self, function: Callable[..., Any], *others: Any) -> Number:
         values = [o.value if type(o) is Number else o for o in others]
         readers = [o.of if type(o) is Number else (lambda numbers, o=o: o) for o in others]
-        return Number(
-            self.trace, function(*values), lambda numbers: function(*[read(numbers) for read in readers])
-        )  # fmt: skip
+        return Number(self.trace, function(*values), lambda numbers: function(*[read(numbers) for read in readers]))
 
-    def _asked(self, function: Callable[..., bool], *others: Any) -> bool:
+    def _guarded(self, function: Callable[..., bool], *others: Any) -> bool:
         made = self._made(function, *others)
         answer = bool(made.value)
         self.trace.guards.append((made.of, answer))
         return answer
 
     def __bool__(self) -> bool:
-        return self._asked(bool, self)
+        return self._guarded(bool, self)
 
     def __eq__(self, other: object) -> Any:
         return self._compared(operator.eq, other)
@@ -87,7 +85,7 @@ class Number:
         return self._compared(operator.ge, other)
 
     def _compared(self, function: Any, other: Any) -> Any:
-        return NotImplemented if isinstance(other, Traced) else self._asked(function, self, other)
+        return NotImplemented if isinstance(other, Traced) else self._guarded(function, self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -145,7 +143,7 @@ class Traced:
     __array_ufunc__ = None
     __slots__ = ("dtype", "trace", "value")
     ndim = 1  # hasattr(x, "ndim") is how kernels know arrays; shapes are the caller's affair
-    size = 1 << 40  # code that asks for the size picks the faster of ways that give the same
+    size = 1 << 40  # code that reads the size picks the faster of equal routes
 
     def __init__(self, trace: Trace, value: Value, dtype: Any) -> None:
         self.trace, self.value, self.dtype = trace, value, np.dtype(dtype)
@@ -195,17 +193,34 @@ def _operator(ufunc: str, reflected: bool = False, inplace: bool = False) -> Any
 
 
 for _name, _ufunc in {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide", "floordiv": "floor_divide",
-    "mod": "remainder", "pow": "power", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-    "lshift": "left_shift", "rshift": "right_shift",
-}.items():  # fmt: skip
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "true_divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "power",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
+}.items():
     setattr(Traced, f"__{_name}__", _operator(_ufunc))
     setattr(Traced, f"__r{_name}__", _operator(_ufunc, reflected=True))
     setattr(Traced, f"__i{_name}__", _operator(_ufunc, inplace=True))
 for _name, _ufunc in {
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
-    "neg": "negative", "abs": "absolute", "invert": "invert", "pos": "positive",
-}.items():  # fmt: skip
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+    "neg": "negative",
+    "abs": "absolute",
+    "invert": "invert",
+    "pos": "positive",
+}.items():
     setattr(Traced, f"__{_name}__", _operator(_ufunc))
 
 
@@ -384,8 +399,16 @@ UFUNCS: dict[str, Any] = {
     "left_shift": _shift("left_shift"), "right_shift": _shift("right_shift"),
     "logaddexp": _logaddexp,
 }  # fmt: skip
-_ALIASES = {"abs": "absolute", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
-            "bitwise_not": "invert", "pow": "power", "conj": "conjugate"}  # fmt: skip
+_ALIASES = {
+    "abs": "absolute",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "bitwise_not": "invert",
+    "pow": "power",
+    "conj": "conjugate",
+}
 
 
 def _truth(v: Value) -> Value:
@@ -393,7 +416,7 @@ def _truth(v: Value) -> Value:
 
 
 class Recorder:
-    """What a kernel gets for `xp`."""
+    """The object that a traced kernel gets for `xp`."""
 
     pi, inf, nan, e, newaxis = np.pi, np.inf, np.nan, np.e, None
     ndarray, generic, dtype = Traced, np.generic, np.dtype

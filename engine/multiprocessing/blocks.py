@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.core.storage import Memory
 from engine.multiprocessing import manager
-from engine.storage import Memory
 
 __all__ = ["Block", "Bytes", "Mapping", "Named", "Unnamed", "known", "out_of_files"]
 
@@ -64,10 +64,10 @@ class Mapping:
 
 
 class Bytes:
-    """`nbytes` bytes at an address, as the base of an array; `kept` live as long as it does."""
+    """`nbytes` bytes at an address, as the base of an array; `retained` live as long as it does."""
 
-    def __init__(self, address: int, nbytes: int, *kept: object) -> None:
-        self.kept = kept
+    def __init__(self, address: int, nbytes: int, *retained: object) -> None:
+        self.retained = retained
         self.__array_interface__ = {"version": 3, "data": (address, False), "shape": (nbytes,), "typestr": "|u1"}
 
 
@@ -80,12 +80,15 @@ class Block(Mapping):
         super().__init__(fd, mapped)
         self.key, self.nbytes = key, nbytes
         self.__array_interface__ = {
-            "version": 3, "data": (self.address, False), "shape": (nbytes,), "typestr": "|u1",
-        }  # fmt: skip
+            "version": 3,
+            "data": (self.address, False),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+        }
         known[key] = self
 
     def memory(self) -> Memory:
-        """The Memory over this block: one a process."""
+        """The Memory over this block: one per process."""
         root = self._root() if hasattr(self, "_root") else None
         if root is None:
             root = np.asarray(self)
@@ -94,14 +97,14 @@ class Block(Mapping):
 
     @classmethod
     def create(cls, nbytes: int, content: Any = None) -> Block:
-        """A new block of `nbytes` bytes: `content`, an array of so many uint8, or zeros.
+        """A new block of `nbytes` bytes: `content`, an array of as many uint8, or zeros.
 
         OSError where there is no room or no free descriptor.
         """
         raise NotImplementedError
 
     def handle(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
-        """How `pickle` makes its Memory in another process."""
+        """Return the function and arguments with which `pickle` makes its Memory in another process."""
         raise NotImplementedError
 
 
@@ -182,7 +185,7 @@ def _from_descriptor(duplicate: Any, nbytes: int) -> Memory:
 
 
 def out_of_files() -> str:
-    """What to do when descriptors have run out."""
+    """Return the advice for a process whose descriptors have run out."""
     return (
         "Too many open files: the file_descriptor strategy needs one descriptor for each shared storage.  Raise the "
         "limit (`ulimit -n` in the shell), or share by names: "
@@ -363,34 +366,41 @@ def _tell(folder: str, word: str, name: str) -> None:
             except OSError:  # it was killed
                 connection.close()
                 _connections.sockets.pop(folder, None)
-        if folder not in _connections.joined:
+        first = folder not in _connections.joined
+        if first:
             _connections.joined[folder] = manager.join(folder)
-        connection = _connections.sockets[folder] = _connect(folder)
+        connection = _connections.sockets[folder] = _connect(folder, wait=not first)
         for block in list(known.values()):
             if isinstance(block, Named) and block.manager_at == folder and block.name != name:
                 connection.sendall(f"hold {block.name}\n".encode())
         connection.sendall(line)
 
 
-def _connect(folder: str) -> socket.socket:
+def _connect(folder: str, wait: bool = True) -> socket.socket:
+    """Return a connection to the manager at `folder`, which is started if it does not run.
+
+    What is said to one that has just been started waits in the socket until it listens, and is read even if this
+    process is killed before.  So the first block of a group need not `wait` for an interpreter to start; one that is
+    started in the place of another must show that it runs.
+    """
     address = os.path.join(folder, "socket")
     with contextlib.suppress(OSError):
         return _connected(address)
-    with _locked(folder) as lock:
+    with _locked(folder):
         with contextlib.suppress(OSError):  # somebody else has started it
             return _connected(address)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(address)
-        _start(folder, address, lock)
-        return _connected(address)
+        _start(folder, address)
+        return _connected(address, wait)
 
 
-def _connected(address: str) -> socket.socket:
+def _connected(address: str, wait: bool = True) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(10)
         connection.connect(address)
-        if connection.recv(1) != manager.WELCOME:
+        if wait and connection.recv(1) != manager.WELCOME:
             raise ConnectionError(f"the shared memory manager at {address} has just ended")
         connection.settimeout(None)
     except BaseException:
@@ -400,7 +410,7 @@ def _connected(address: str) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _locked(folder: str) -> Iterator[int]:
+def _locked(folder: str) -> Iterator[None]:
     import fcntl
 
     path = os.path.join(folder, "lock")
@@ -414,27 +424,35 @@ def _locked(folder: str) -> Iterator[int]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # the manager that held it may have swept the folder before it ended
             if os.path.exists(path) and os.path.samestat(os.fstat(lock), os.stat(path)):
-                yield lock
+                yield
                 return
         finally:
             os.close(lock)
 
 
-def _start(folder: str, address: str, lock: int) -> None:
-    if not sys.executable:
-        raise OSError("the shared memory manager needs a Python interpreter to run in; sys.executable names none")
+# the manager is nobody's child: no `wait` of the program is to meet it
+_SHELL = ["/bin/sh", "-c", '"$@" &', "sh"]
+
+
+def _start(folder: str, address: str) -> None:
+    if not os.access(sys.executable or "", os.X_OK):
+        raise OSError(
+            f"the shared memory manager needs a Python interpreter to run in; sys.executable is {sys.executable!r}"
+        )
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(128)
         # another open file of the lock, so that the manager's hold on it is not this process's
         own = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        program = [sys.executable, "-I", "-S", manager.__file__, str(listener.fileno()), str(own), folder]
         try:
             subprocess.run(
-                [sys.executable, "-I", "-S", manager.__file__, str(listener.fileno()), str(own), folder],
+                [*_SHELL, *program],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(listener.fileno(), own),
+                start_new_session=True,
                 check=True,
             )
         except subprocess.CalledProcessError as error:

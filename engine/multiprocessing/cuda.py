@@ -1,7 +1,7 @@
-"""How storages on a GPU reach other processes: by CUDA's handles, with counters that say who still has them.
+"""Sharing of storages on a GPU with other processes: by CUDA's handles, with counters of their holders.
 
 Note [Sharing CUDA tensors]
-The message has the handle of the allocation, where in it the storage lies, the handle of an event that follows the work
+The message has the handle of the allocation, where in it the storage is, the handle of an event that follows the work
 of now, and a counter.  The receiver opens the allocation once, lets its stream wait for the event, and makes one
 storage for the same bytes however often they are sent.  Nothing is copied, both sides see each other's writes; who
 writes sees to it that the other side waits (`torch.cuda.synchronize()` before a message says so).
@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
+from engine.core.storage import Memory, root_of
 from engine.multiprocessing.blocks import Named
-from engine.storage import Memory, root_of
 
 __all__ = ["collect", "reduce"]
 
@@ -73,7 +73,7 @@ def _runs(process: int) -> bool:
 
 
 class _Sender:
-    """What this process has sent and not got back."""
+    """The storages that this process has sent and that have not come back."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -115,18 +115,18 @@ class _Sender:
                     self.free.append((counters, slot))
 
     def left(self) -> list[_Sent]:
-        """What has not come back."""
+        """Return the storages that have not come back."""
         return [one for counters in self.counters.values() for one in counters.sent.values()]
 
 
 _sender = _Sender()
-_late: list[Callable[[], None]] = []  # releases that met a capture
+_deferred: list[Callable[[], None]] = []  # releases that met a capture
 
 
 def collect() -> None:
     """Let go of memory that receivers have released, and release what could not be while a graph was captured."""
-    late, _late[:] = list(_late), []
-    for release in late:
+    deferred, _deferred[:] = list(_deferred), []
+    for release in deferred:
         release()
     _sender.collect()
 
@@ -150,7 +150,7 @@ def _warn_of_receivers() -> None:
 
 
 def reduce(memory: Memory) -> tuple:
-    """How a storage on a GPU is pickled for another process.  RuntimeError for one that came from another process."""
+    """Pickle a storage on a GPU for another process.  RuntimeError for one that came from another process."""
     from engine.backends.cuda import ipc, runtime
 
     collect()
@@ -177,8 +177,8 @@ def reduce(memory: Memory) -> tuple:
     except BaseException:
         one.counters.values[one.slot] = RELEASED
         raise
-    told = handle, offset, int(root.nbytes), marked
-    return _receive, ((_sender.name, os.getpid()), index, ipc.card(index), *told, block, one.slot)
+    described = handle, offset, int(root.nbytes), marked
+    return _receive, ((_sender.name, os.getpid()), index, ipc.card(index), *described, block, one.slot)
 
 
 # --- receiving
@@ -195,12 +195,12 @@ def _release(opened: list[Any], counters: _Counters, slot: int) -> None:
     from engine.backends.cuda import ipc
 
     try:
-        if not ipc.settle(opened[0].index):
-            _late.append(lambda: _release(opened, counters, slot))
+        if not ipc.synchronize(opened[0].index):
+            _deferred.append(lambda: _release(opened, counters, slot))
             return
     except RuntimeError:  # the GPU has failed, and does nothing any more
         pass
-    opened.clear()  # closed, if nothing else lies in it, before its owner may free it
+    opened.clear()  # closed, if nothing else is in it, before its owner may free it
     counters.values[slot] = RELEASED
 
 
@@ -218,7 +218,7 @@ class _Receiver:
         return None if found is None else found()
 
     def has(self, root: Any) -> bool:
-        """Whether an array came from another process."""
+        """Return whether an array came from another process."""
         found = self.ids.get(id(root))
         return found is not None and found() is root
 
@@ -239,9 +239,16 @@ _receiver = _Receiver()
 
 
 def _receive(
-    sender: tuple[str, int], index: int, card: bytes, handle: bytes, offset: int, nbytes: int, marked: bytes | None,
-    block: Any, slot: int,
-) -> Memory:  # fmt: skip
+    sender: tuple[str, int],
+    index: int,
+    card: bytes,
+    handle: bytes,
+    offset: int,
+    nbytes: int,
+    marked: bytes | None,
+    block: Any,
+    slot: int,
+) -> Memory:
     """The storage of a message.  RuntimeError where `cuda:index` is another card here than it is for the sender."""
     from engine.backends.cuda import ipc
 
@@ -308,9 +315,9 @@ _inherited: list[Any] = []  # kept: CUDA must not be called for them in a forked
 
 def _in_child() -> None:
     global _sender, _receiver
-    _inherited.extend((_sender, _receiver, list(_late)))
+    _inherited.extend((_sender, _receiver, list(_deferred)))
     _sender, _receiver = _Sender(), _Receiver()
-    _late.clear()
+    _deferred.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,11 +1,13 @@
 """The manager of a group of processes that share named blocks: what unlinks the blocks that killed processes leave.
 
 Note [Manager of named blocks]
-The first process that makes a named block starts this file as a program of its own session; it imports nothing of the
-engine.  Every process that holds such a block is connected to it over a Unix socket in a folder that only this user can
-enter, and says which names it holds (`hold`), no longer holds (`drop`) and has unlinked (`gone`).  When a connection
-ends without a `drop`, its process was killed: the manager takes its holds off the blocks' counts.  GRACE seconds after
-the last connection has ended it unlinks every name it still knows, its socket and its folder, and ends.
+The first process that makes a named block starts this file as a program in a session of its own; it imports nothing
+of the engine.  Every process that holds such a block is connected to it over a Unix socket in a folder that only this
+user can enter, and says which names it holds (`hold`), no longer holds (`drop`) and has unlinked (`gone`).  When a
+connection ends without a `drop`, its process was killed: the manager takes its holds off the blocks' counts.
+When the last connection ends, what is still known is held by messages alone, whose receivers have not connected yet.
+For those the manager waits GRACE seconds, then unlinks them; where there are none it does not wait.  At its end it
+removes its socket and its folder.
 A manager that was killed is started again, on the same path, by the next process that needs it.
 
 Names are "/torch_<pid>_<16 hexadecimal digits>"; the manager touches no other.  The count of a block's holders is the
@@ -72,7 +74,7 @@ def _unlink(name: bytes) -> None:
 
 
 def digits(folder: str) -> str:
-    """What the names of the group whose manager is at `folder` have in common."""
+    """Return the common prefix of the names of the group whose manager is at `folder`."""
     return hashlib.sha256(os.fsencode(folder)).hexdigest()[:DIGITS]
 
 
@@ -109,13 +111,25 @@ def join(folder: str) -> int:
     return _lock_mark(digits(folder), fcntl.LOCK_SH)
 
 
-def leave(folder: str, joined: int) -> None:
-    """Be none any more; the last one removes the mark."""
+def leave(folder: str, joined: int, patience: float = 0) -> None:
+    """Be none any more; the last one removes the mark.
+
+    patience: seconds for others to leave; a process that is ending closes its connection before its hold on the mark.
+    """
     import fcntl
 
-    with contextlib.suppress(OSError):
-        fcntl.flock(joined, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _unlink(_mark(digits(folder)).encode())
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(joined, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() < deadline:
+                time.sleep(PAUSE)
+                continue
+        else:
+            if os.fstat(joined).st_nlink:  # else a sweep has removed it, and another may bear its name
+                _unlink(_mark(digits(folder)).encode())
+        break
     os.close(joined)
 
 
@@ -169,7 +183,7 @@ def sweep(folder: str) -> None:
 
 
 class _Group:
-    """What the manager knows: every name, and who holds it."""
+    """The state of the manager: every name, and who holds it."""
 
     def __init__(self) -> None:
         self.known: set[bytes] = set()
@@ -218,7 +232,9 @@ class _Group:
 
 
 def _ours(client: socket.socket) -> bool:
-    """Whether the process at the other end is this user's (known on Linux; elsewhere the folder's mode decides)."""
+    """Return whether the process at the other end is this user's (known on Linux; elsewhere the folder's mode
+    decides).
+    """
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     size = struct.calcsize("3i")
@@ -227,7 +243,10 @@ def _ours(client: socket.socket) -> bool:
 
 
 def serve(listener: socket.socket, lock: int) -> None:
-    """Serve clients of `listener` until GRACE seconds after the last has gone; `lock` guards against its return."""
+    """Serve clients of `listener` until the last has gone, and GRACE seconds more if messages hold blocks.
+
+    `lock` guards against the return of a client: who starts a manager has it until it is connected.
+    """
     import fcntl
 
     group = _Group()
@@ -236,7 +255,7 @@ def serve(listener: socket.socket, lock: int) -> None:
         watched.register(listener, selectors.EVENT_READ)
         idle = time.monotonic()
         while True:
-            wait = None if group.held else max(0.0, idle + GRACE - time.monotonic())
+            wait = None if group.held else max(0.0, idle + GRACE - time.monotonic()) if group.known else 0
             ready = watched.select(wait)
             if not ready and not group.held:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # who connects now waits, and starts another manager
@@ -252,9 +271,9 @@ def serve(listener: socket.socket, lock: int) -> None:
                     with contextlib.suppress(OSError):
                         new = listener.accept()[0]
                         if _ours(new):
-                            new.send(WELCOME)  # connected may also mean: left in the queue of one that has ended
                             group.join(new)
                             watched.register(new, selectors.EVENT_READ)
+                            new.send(WELCOME)  # connected may also mean: left in the queue of one that has ended
                         else:
                             new.close()
                     continue
@@ -272,16 +291,13 @@ def serve(listener: socket.socket, lock: int) -> None:
 
 def _main() -> None:
     listener, lock, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    if os.fork():
-        os._exit(0)  # the manager is nobody's child
-    os.setsid()
     os.chdir("/")
     joined = join(folder)
     with socket.socket(fileno=listener) as server:
         sweep(folder)
         serve(server, lock)
         _remove_folder(folder)
-        leave(folder, joined)
+        leave(folder, joined, GRACE)
 
 
 if __name__ == "__main__":

@@ -24,20 +24,25 @@ from multiprocessing import reduction
 import numpy as np
 
 from engine import backends
+from engine.core.storage import Memory, begin_following, move_tensors, relocate, tensors_over
 from engine.multiprocessing import cuda
 from engine.multiprocessing.blocks import Block, Bytes, Named, Unnamed, out_of_files
 from engine.nn.parameter import Parameter
-from engine.storage import Memory, begin_following, move_tensors, relocate, tensors_over
 from engine.tensor import Tensor, wrap
 
 __all__ = [
-    "get_all_sharing_strategies", "get_sharing_strategy", "init_reductions", "reduce_storage", "reduce_tensor",
-    "set_sharing_strategy", "share",
-]  # fmt: skip
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "init_reductions",
+    "reduce_storage",
+    "reduce_tensor",
+    "set_sharing_strategy",
+    "share",
+]
 
 
 def _strategies() -> list[str]:
-    """The ways to share memory that this system has, the default first; none on Windows."""
+    """The strategies to share memory that this system has, the default first; none on Windows."""
     if not all(map(importlib.util.find_spec, ("fcntl", "_posixshmem"))):
         return []
     return ["file_descriptor", "file_system"] if hasattr(os, "memfd_create") else ["file_system"]
@@ -48,12 +53,13 @@ _strategy = [*_STRATEGIES, "by_value"][:1]
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """The ways to share memory that this system has."""
+    """The strategies to share memory that this system has."""
     return set(_STRATEGIES)
 
 
 def get_sharing_strategy() -> str:
-    """The way new blocks are shared: "file_descriptor" (the default on Linux) or "file_system"; else "by_value"."""
+    """The strategy by which new blocks are shared: "file_descriptor" (the default on Linux) or "file_system"; else
+    "by_value"."""
     return _strategy[0]
 
 
@@ -88,10 +94,8 @@ def share(memory: Memory, tensor: Tensor | None = None) -> None:
     except OSError as error:
         if error.errno == errno.EMFILE and kind is Unnamed:
             raise RuntimeError(out_of_files()) from error
-        name = errno.errorcode.get(error.errno or 0, "")
-        raise RuntimeError(
-            f"unable to share {high - low} bytes by the {_strategy[0]} strategy: {error.strerror} ({name})"
-        ) from error
+        reason = f"{error.strerror} ({errno.errorcode.get(error.errno, '')})" if error.errno else str(error)
+        raise RuntimeError(f"unable to share {high - low} bytes by the {_strategy[0]} strategy: {reason}") from error
     if tensor is not None and _holders(tensor, memory) in _holders_of_one():
         over = [tensor]
     else:
@@ -105,7 +109,7 @@ def share(memory: Memory, tensor: Tensor | None = None) -> None:
 
 
 def _holders(tensor: Tensor, memory: Memory) -> tuple[bool, int, int]:
-    """How many references there are to the array of `tensor` and to the root of its memory."""
+    """Return whether `tensor` holds the root of its memory, and the reference counts of its array and of that root."""
     array = tensor.__dict__["_array"]
     return array is memory.root, sys.getrefcount(array), sys.getrefcount(memory.root)
 
@@ -128,7 +132,7 @@ def _holders_of_one() -> tuple[tuple[bool, int, int], tuple[bool, int, int]]:
 
 
 def reduce_storage(memory: Memory) -> tuple:
-    """How a storage is pickled for another process."""
+    """Pickle a storage for another process."""
     if not _STRATEGIES:  # as on Windows: by value
         return memory.__reduce__()
     try:
@@ -145,12 +149,12 @@ def reduce_storage(memory: Memory) -> tuple:
 
 
 def _failed(message: str) -> Memory:
-    """What the receiver of a tensor that could not be sent gets."""
+    """Raise RuntimeError in the receiver of a tensor that could not be sent."""
     raise RuntimeError(f"the sender could not share a tensor: {message}")
 
 
 def reduce_tensor(tensor: Tensor) -> tuple:
-    """How a tensor is pickled for another process.  RuntimeError for one with history."""
+    """Pickle a tensor for another process.  RuntimeError for one with history."""
     if tensor.requires_grad and not tensor.is_leaf:
         raise RuntimeError(
             "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "

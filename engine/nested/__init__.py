@@ -8,14 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import engine
-from engine import layouts
+from engine.core import layouts
+from engine.nested._internal import sdpa  # noqa: F401  it registers attention, and what nested tensors do otherwise
 from engine.nested._internal.nested_tensor import NestedTensor, made, of_jagged, torn
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
-    "as_nested_tensor", "masked_select", "narrow", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor",
-]  # fmt: skip
+    "as_nested_tensor",
+    "masked_select",
+    "narrow",
+    "nested_tensor",
+    "nested_tensor_from_jagged",
+    "to_padded_tensor",
+]
 
 
 def _jagged(layout: Any, name: str) -> None:
@@ -46,17 +52,22 @@ def _of_list(tensors: Sequence[Tensor], dtype: Any, device: Any) -> NestedTensor
             "only allows for a single ragged dimension. For example: (B, *, D_0, D_1, ..., D_N), with ragged * dim."
         )
     at = ragged[0] if ragged else 0
-    values = engine.cat(list(tensors), at)
+    values = torch.cat(list(tensors), at)
     if dtype is not None or device is not None:
         values = values.to(device=device or values.device, dtype=dtype or values.dtype)
-    offsets = engine.tensor(torn([int(t.shape[at]) for t in tensors]), device=values.device)
+    offsets = torch.tensor(torn([int(t.shape[at]) for t in tensors]), device=values.device)
     return made(values, offsets, None, at + 1)
 
 
 def nested_tensor(
-    tensor_list: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    tensor_list: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
     pin_memory: bool = False,
-) -> NestedTensor:  # fmt: skip
+) -> NestedTensor:
     """A leaf with copies of tensors (or lists of numbers) of the same dims, whose sizes differ in one dim at most.
 
     tensor_list: B of shape (*, l_i, *) -> (B, *, j, *).  layout: torch.jagged; the layout strided, torch's default,
@@ -64,7 +75,7 @@ def nested_tensor(
     dims, of no dim, or that differ in more than one.
     """
     _jagged(layout, "nested_tensor")
-    as_tensors = [t.detach() if isinstance(t, Tensor) else engine.tensor(t, dtype=dtype) for t in tensor_list]
+    as_tensors = [t.detach() if isinstance(t, Tensor) else torch.tensor(t, dtype=dtype) for t in tensor_list]
     if pin_memory:
         raise NotImplementedError("torch.nested.nested_tensor(pin_memory=True) is not supported")
     return _of_list(as_tensors, dtype, device).requires_grad_(requires_grad)
@@ -88,14 +99,18 @@ def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any
     if ts.dim() < 2:
         raise RuntimeError("as_nested_tensor(): Expected tensor argument to have dim() > 1")
     values = ts.contiguous().flatten(0, 1).to(device=device or ts.device, dtype=dtype or ts.dtype)
-    offsets = engine.arange(int(ts.shape[0]) + 1, device=values.device) * int(ts.shape[1])
+    offsets = torch.arange(int(ts.shape[0]) + 1, device=values.device) * int(ts.shape[1])
     return of_jagged(values, offsets)
 
 
 def nested_tensor_from_jagged(
-    values: Tensor, offsets: Tensor | None = None, lengths: Tensor | None = None, jagged_dim: int | None = None,
-    min_seqlen: int | None = None, max_seqlen: int | None = None,
-) -> NestedTensor:  # fmt: skip
+    values: Tensor,
+    offsets: Tensor | None = None,
+    lengths: Tensor | None = None,
+    jagged_dim: int | None = None,
+    min_seqlen: int | None = None,
+    max_seqlen: int | None = None,
+) -> NestedTensor:
     """The nested tensor whose rows are parts of `values`, which it shares.
 
     values (*, sum of lengths, *), the ragged dim first unless `jagged_dim` counts it (1: the first); offsets (B + 1) of
@@ -105,7 +120,7 @@ def nested_tensor_from_jagged(
     if offsets is None:
         if lengths is None:
             raise RuntimeError("nested_tensor_from_jagged(): At least one of offsets or lengths is required.")
-        offsets = engine.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         lengths = None
     return of_jagged(values, offsets, lengths, 1 if jagged_dim is None else jagged_dim)
 
@@ -123,8 +138,8 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = layo
     rows, width = int(tensor.shape[0]), int(tensor.shape[1])
 
     def each(value: Any) -> Tensor:
-        found = value if isinstance(value, Tensor) else engine.tensor(value)
-        return found.to(device=tensor.device, dtype=engine.int64).expand(rows)
+        found = value if isinstance(value, Tensor) else torch.tensor(value)
+        return found.to(device=tensor.device, dtype=torch.int64).expand(rows)
 
     starts, lengths = each(start), each(length).contiguous()
     if bool((starts < 0).any()) or bool((lengths < 0).any()) or bool((starts + lengths > width).any()):
@@ -132,16 +147,16 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = layo
             f"narrow(): start {starts.tolist()} and length {lengths.tolist()} exceed the size ({width}) of dim 1"
         )
     values = tensor.contiguous().flatten(0, 1)
-    begins = starts + engine.arange(rows, device=tensor.device) * width
-    offsets = engine.cat([begins, begins[-1:] + lengths[-1:]])
+    begins = starts + torch.arange(rows, device=tensor.device) * width
+    offsets = torch.cat([begins, begins[-1:] + lengths[-1:]])
     return of_jagged(values, offsets, lengths)
 
 
 def masked_select(tensor: Tensor, mask: Tensor) -> NestedTensor:
     """The elements of each row where `mask` holds.  tensor (*), mask (*) broadcast together -> (rows, j)."""
-    wide, marks = engine.broadcast_tensors(tensor, mask)
-    counts = marks.sum(-1).reshape(-1).to(engine.int64)
-    return of_jagged(engine.masked_select(wide, marks), engine.cat([counts.new_zeros(1), counts.cumsum(0)]))
+    wide, marks = torch.broadcast_tensors(tensor, mask)
+    counts = marks.sum(-1).reshape(-1).to(torch.int64)
+    return of_jagged(torch.masked_select(wide, marks), torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
 
 
 def to_padded_tensor(input: Tensor, padding: float, output_size: Any = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What modules that span several processes need; `engine.distributed` registers it."""
+"""The communication that modules across several processes need; `engine.distributed` registers it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.autograd import Function
+from engine.core.slots import Slot, Slots
 from engine.tensor import Tensor
 
 __all__ = ["Sum", "registered"]
@@ -15,17 +16,17 @@ def _nobody(*args: Any) -> Any:
     raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
 
 
-class Registered:
+class Registered(Slots):
     """group(process_group): the group that an argument names (None: all processes), with `rank()` and `size()`; None
     outside it.  sum_(tensor, group, asynchronous): in place, gives a Work if asynchronous.  broadcast_(tensor, group):
     in place, from the group's first process.  size(process_group): 1 before `init_process_group`.
     """
 
-    size: Callable[[Any], int] = staticmethod(lambda process_group: 1)
+    size: Slot[Callable[[Any], int]] = lambda process_group: 1
 
-    group: Callable[[Any], Any] = staticmethod(_nobody)
-    sum_: Callable[[Any, Any, bool], Any] = staticmethod(_nobody)
-    broadcast_: Callable[[Any, Any], None] = staticmethod(_nobody)
+    group: Slot[Callable[[Any], Any]] = _nobody
+    sum_: Slot[Callable[[Any, Any, bool], Any]] = _nobody
+    broadcast_: Slot[Callable[[Any, Any], None]] = _nobody
 
 
 registered = Registered()

@@ -6,20 +6,20 @@ import functools
 import warnings
 from typing import Any
 
-import engine
 from engine.dispatch.out import store
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where above `threshold`, else `value`.  input (*) -> (*)."""
-    function = engine.threshold_ if inplace else engine.threshold
+    function = torch.threshold_ if inplace else torch.threshold
     return function(input, threshold, value)
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0).  input (*) -> (*)."""
-    return engine.relu_(input) if inplace else engine.relu(input)
+    return torch.relu_(input) if inplace else torch.relu(input)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
@@ -33,7 +33,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 def _op(name: str) -> Any:
     """An op that may not be public, such as torch._C._nn's."""
     from engine.dispatch import COMPOSITES, OPS
-    from engine.ops.nn import activation, gated  # noqa: F401  (nobody may have used one of its names yet)
+    from engine.ops.activation import elu, gated  # noqa: F401  (nobody may have used one of its names yet)
 
     found = OPS.get(name)
     return COMPOSITES[name] if found is None else found.function
@@ -43,7 +43,7 @@ def _op(name: str) -> Any:
 def _op_(name: str) -> Any:
     """Its in-place twin."""
     from engine.dispatch import COMPOSITES, OPS
-    from engine.ops.nn import activation, gated  # noqa: F401
+    from engine.ops.activation import elu, gated  # noqa: F401
 
     found = OPS.get(name)
     if found is None or found.inplace_function is None:
@@ -70,12 +70,12 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """The self-normalizing ELU (arXiv:1706.02515).  input (*) -> (*)."""
-    return engine.selu_(input) if inplace else engine.selu(input)
+    return torch.selu_(input) if inplace else torch.selu(input)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(0, input) + min(0, alpha (exp(input / alpha) - 1)).  input (*) -> (*)."""
-    return engine.celu_(input, alpha) if inplace else engine.celu(input, alpha)
+    return torch.celu_(input, alpha) if inplace else torch.celu(input, alpha)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
@@ -85,7 +85,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where positive, else weight * input.  input (N, C, *), weight (1) or (C) -> (N, C, *)."""
-    return engine.prelu(input, weight)
+    return torch.prelu(input, weight)
 
 
 def rrelu(
@@ -96,7 +96,7 @@ def rrelu(
     inplace: bool = False,
 ) -> Tensor:
     """input where positive, else times a slope drawn from [lower, upper] (its mean in evaluation).  (*) -> (*)."""
-    return (engine.rrelu_ if inplace else engine.rrelu)(input, lower, upper, training)
+    return (torch.rrelu_ if inplace else torch.rrelu)(input, lower, upper, training)
 
 
 def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -116,8 +116,8 @@ def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None)
 def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """input where |input| > lambd, else 0.  input (*) -> (*)."""
     if out is not None:
-        return store(out, "hardshrink", engine.hardshrink, input, lambd)
-    return engine.hardshrink(input, lambd)
+        return store(out, "hardshrink", torch.hardshrink, input, lambd)
+    return torch.hardshrink(input, lambd)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
@@ -177,12 +177,12 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
     """A sample of the Gumbel-softmax (arXiv:1611.00712); `hard`: one-hot forward, soft backward.  logits (*) -> (*)."""
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
-    gumbels = -engine.empty_like(logits).exponential_().log()
+    gumbels = -torch.empty_like(logits).exponential_().log()
     soft = ((logits + gumbels) / tau).softmax(dim)
     if not hard:
         return soft
     index = soft.detach().max(dim, keepdim=True)[1]
-    one_hot = engine.zeros_like(logits.detach()).scatter_(dim, index, 1.0)
+    one_hot = torch.zeros_like(logits.detach()).scatter_(dim, index, 1.0)
     return one_hot - soft.detach() + soft
 
 
@@ -227,25 +227,25 @@ def _check(p: float) -> None:
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training, elements zeroed with probability p, the rest divided by 1 - p.  input (*) -> (*)."""
     _check(p)
-    return (engine.dropout_ if inplace else engine.dropout)(input, p, training)
+    return (torch.dropout_ if inplace else torch.dropout)(input, p, training)
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean and variance of SELU networks (arXiv:1706.02515).  input (*) -> (*)."""
     _check(p)
-    return (engine.alpha_dropout_ if inplace else engine.alpha_dropout)(input, p, training)
+    return (torch.alpha_dropout_ if inplace else torch.alpha_dropout)(input, p, training)
 
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels.  input (N, C, *) -> same."""
     _check(p)
-    return (engine.feature_alpha_dropout_ if inplace else engine.feature_alpha_dropout)(input, p, training)
+    return (torch.feature_alpha_dropout_ if inplace else torch.feature_alpha_dropout)(input, p, training)
 
 
 def _channels(input: Tensor, p: float, training: bool, inplace: bool, batched: bool) -> Tensor:
     if not batched:
         input = input.unsqueeze_(0) if inplace else input.unsqueeze(0)
-    result = (engine.feature_dropout_ if inplace else engine.feature_dropout)(input, p, training)
+    result = (torch.feature_dropout_ if inplace else torch.feature_dropout)(input, p, training)
     if not batched:
         result = result.squeeze_(0) if inplace else result.squeeze(0)
     return result

@@ -7,15 +7,16 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import engine
-from engine._checks import broadcast_shapes
+from engine.core.checks import broadcast_shapes
 from engine.dispatch import autocast
 from engine.dispatch.arguments import checked
 from engine.nn import _reduction as _Reduction
-from engine.ops.nn import loss as L
-from engine.ops.nn import margin_loss as M
-from engine.ops.nn.cross_entropy import cross_entropy_loss, nll_loss_nd
-from engine.ops.nn.loss import reduced, warn_sizes
+from engine.ops import functions as torch
+from engine.ops import loss as L
+from engine.ops import products
+from engine.ops.loss import margin as M
+from engine.ops.loss import reduced, warn_sizes
+from engine.ops.loss.cross_entropy import cross_entropy_loss, nll_loss_nd
 from engine.tensor import Tensor
 
 
@@ -27,26 +28,45 @@ def _how(size_average: Any, reduce: Any, reduction: str) -> str:
 
 
 def nll_loss(
-    input: Tensor, target: Tensor, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
     """-weight[target] * input[target].  input (N, C, *), target (N, *) -> ()."""
     return nll_loss_nd(input, target, weight, ignore_index, _how(size_average, reduce, reduction))
 
 
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """nll_loss of log_softmax(input); target may be probabilities.  input (N, C, *), target (N, *) -> ()."""
     how = _how(size_average, reduce, reduction)
     return cross_entropy_loss(input, target, weight, ignore_index, how, label_smoothing)
 
 
 def linear_cross_entropy(
-    input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Any = None, weight: Any = None,
-    reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0, options: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Any = None,
+    weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
     """cross_entropy of linear(input).  input (N, D), linear_weight (C, D), target (N) -> ()."""
     if input.dim() < 1 or input.dim() > 2:
         raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
@@ -66,21 +86,32 @@ def linear_cross_entropy(
     shape = tuple(linear_weight.shape[:-1])
     if linear_bias is not None and tuple(linear_bias.shape) != shape:
         raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
-    logits = engine.ops.linalg.products.linear(
-        input, linear_weight.reshape(-1, linear_weight.shape[-1]),
+    logits = products.linear(
+        input,
+        linear_weight.reshape(-1, linear_weight.shape[-1]),
         None if linear_bias is None else linear_bias.reshape(-1),
-    )  # fmt: skip
+    )
     logits = logits.reshape(*input.shape[:-1], *linear_weight.shape[:-1])
     return cross_entropy(
-        logits, target, weight=weight, reduction=reduction, label_smoothing=label_smoothing,
+        logits,
+        target,
+        weight=weight,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
         ignore_index=-100 if ignore_index is None else ignore_index,
-    )  # fmt: skip
+    )
 
 
 def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: Any = None,
-    eps: float = 1e-8, reduce: Any = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Any = None,
+    eps: float = 1e-8,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
     """exp(input) - target * input (log_input), else input - target * log(input + eps).  input (*), target (*) -> ()."""
     if size_average is None and reduce is None and reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not a valid value for reduction")
@@ -99,8 +130,8 @@ def gaussian_nll_loss(
     if isinstance(var, float):
         if var < 0:
             raise ValueError("var has negative entry/entries")
-        var = var * engine.ones_like(input)
-    elif engine.any(var < 0):
+        var = var * torch.ones_like(input)
+    elif torch.any(var < 0):
         raise ValueError("var has negative entry/entries")
     if var.size() != input.size():
         if input.size()[:-1] == var.size():
@@ -110,18 +141,22 @@ def gaussian_nll_loss(
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(reduction + " is not valid")
     var = var.clone()
-    with engine.no_grad():
+    with torch.no_grad():
         var.clamp_(min=eps)
-    loss = 0.5 * (engine.log(var) + (input - target) ** 2 / var)
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
     return reduced(loss, reduction)
 
 
 def kl_div(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
     log_target: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """target * (log(target) - input), input in log space; also "batchmean".  input (*), target (*) -> ()."""
     legacy = size_average is not None or reduce is not None
     if not legacy and reduction == "mean":
@@ -138,9 +173,13 @@ def kl_div(
 
 
 def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Any = None, size_average: Any = None, reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """-weight (target log(input) + (1 - target) log(1 - input)).  input (*), target (*) -> ()."""
     how = _how(size_average, reduce, reduction)
     if target.size() != input.size():
@@ -149,14 +188,19 @@ def binary_cross_entropy(
             "deprecated. Please ensure they have the same size."
         )
     if weight is not None:
-        weight = weight.expand(engine.broadcast_shapes(target.size(), weight.size()))
+        weight = weight.expand(torch.broadcast_shapes(target.size(), weight.size()))
     return L.binary_cross_entropy(input, target, weight, how)
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Any = None, size_average: Any = None, reduce: Any = None,
-    reduction: str = "mean", pos_weight: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Tensor:
     """binary_cross_entropy of sigmoid(input), stably.  input (*), target (*) -> ()."""
     how = _how(size_average, reduce, reduction)
     if target.size() != input.size():
@@ -176,41 +220,53 @@ def _weighted(loss: Tensor, weight: Tensor, input: Tensor, reduction: str, by_we
 
 
 def mse_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
     weight: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """(input - target)^2.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
     how = reduction if weight is not None and size_average is reduce is None else _how(size_average, reduce, reduction)
-    a, b = engine.broadcast_tensors(input, target)
+    a, b = torch.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted((a - b) ** 2, weight, input, how, True)
     return L.mse_loss(a, b, how)
 
 
 def l1_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
     weight: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """|input - target|.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
     how = reduction if weight is not None and size_average is reduce is None else _how(size_average, reduce, reduction)
     if autocast.state.on:
-        input, target = autocast.cast_operands("l1_loss", (input, target))
-    a, b = engine.broadcast_tensors(input, target)
+        input, target = autocast.cast_operands("l1_loss", (input, target), "float32")
+    a, b = torch.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted((a - b).abs(), weight, input, how, True)
     return reduced((a - b).abs(), how)
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
     beta: float = 1.0,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2.  input (*), target (*) -> ()."""
     warn_sizes(input, target)
     how = _how(size_average, reduce, reduction)
-    a, b = engine.broadcast_tensors(input, target)
+    a, b = torch.broadcast_tensors(input, target)
     return reduced((a - b).abs(), how) if beta == 0.0 else L.smooth_l1_loss(a, b, how, beta)
 
 
@@ -219,16 +275,21 @@ def huber_loss(
 ) -> Tensor:
     """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2).  input (*), target (*) -> ()."""
     warn_sizes(input, target)
-    a, b = engine.broadcast_tensors(input, target)
+    a, b = torch.broadcast_tensors(input, target)
     if weight is not None:
         return _weighted(L.huber_loss(a, b, "none", delta), weight, input, reduction, False)
     return L.huber_loss(a, b, _how(None, None, reduction), delta)
 
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: Any = None, reduce: Any = None,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """max(0, -target (input1 - input2) + margin).  three (N) -> ()."""
     how = _how(size_average, reduce, reduction)
     if input1.dim() != input2.dim() or input1.dim() != target.dim():
@@ -240,9 +301,13 @@ def margin_ranking_loss(
 
 
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, size_average: Any = None, reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: Any = None,
+    reduce: Any = None,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """input where target is 1, max(0, margin - input) where it is -1.  input (*), target (*) -> ()."""
     return M.hinge_embedding_loss(input, target, margin, _how(size_average, reduce, reduction))
 
@@ -277,9 +342,13 @@ def soft_margin_loss(
 
 
 def multilabel_soft_margin_loss(
-    input: Tensor, target: Tensor, weight: Any = None, size_average: Any = None, reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """binary_cross_entropy_with_logits averaged over classes.  input (N, C), target (N, C) -> ()."""
     from engine.nn._functional_activation import logsigmoid
 
@@ -296,17 +365,28 @@ def multilabel_soft_margin_loss(
 
 
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: Any = None, reduce: Any = None,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """1 - cos where target is 1, max(0, cos - margin) where it is -1.  (N, D), (N, D), (N) -> ()."""
     return M.cosine_embedding_loss(input1, input2, target, margin, _how(size_average, reduce, reduction))
 
 
 def multi_margin_loss(
-    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
-    reduce: Any = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Sum over i of max(0, margin - input[t] + input[i]) ** p / C.  input (N, C), target (N) -> ()."""
     how = _how(size_average, reduce, reduction)
     if p != 1 and p != 2:
@@ -317,9 +397,17 @@ def multi_margin_loss(
 
 
 def triplet_margin_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
-    swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
     """max(0, |anchor - positive| - |anchor - negative| + margin).  three (N, D) -> ()."""
     how = _how(size_average, reduce, reduction)
     if margin <= 0:
@@ -328,9 +416,15 @@ def triplet_margin_loss(
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Callable | None = None,
-    margin: float = 1.0, swap: bool = False, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin).  three (N, *) -> ()."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
@@ -345,16 +439,21 @@ def triplet_margin_with_distance_loss(
         )
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = engine.minimum(far, distance(positive, negative))
+        far = torch.minimum(far, distance(positive, negative))
     return reduced((margin + near - far).clamp(min=0), reduction)
 
 
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str = "mean", zero_infinity: bool = False,
-) -> Tensor:  # fmt: skip
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
     """Connectionist temporal classification.  log_probs (T, N, C), targets (N, S) or (sum lengths) -> ()."""
-    from engine.ops.nn.ctc import ctc
+    from engine.ops.loss.ctc import ctc
 
     how = _how(None, None, reduction)
     return ctc(log_probs, targets, input_lengths, target_lengths, blank, how, zero_infinity)

@@ -5,32 +5,39 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
+from engine.core import dtypes
 from engine.dispatch.arguments import argument_error
-from engine.ops.nn import adaptive_pooling as A
-from engine.ops.nn import pooling as P
-from engine.ops.nn.adaptive_pooling import (  # noqa: F401
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_maxima,
-)
-from engine.ops.nn.pooling import avg_pool1d, avg_pool2d, avg_pool3d
+from engine.ops import functions as torch
+from engine.ops import pooling as P
+from engine.ops.pooling import adaptive as A
+from engine.ops.pooling import avg_pool1d, avg_pool2d, avg_pool3d
+from engine.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_maxima  # noqa: F401
 from engine.tensor import Tensor
 
 
 def _max_pool(n: int) -> tuple[Any, Any]:
     def with_indices(
-        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False, return_indices: bool = False,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]:
         return getattr(P, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
 
     def max_pool(
-        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False, return_indices: bool = False,
-    ) -> Any:  # fmt: skip
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
         name = f"max_pool{n}d" + "_with_indices" * bool(return_indices)
         return getattr(P, name)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
@@ -104,10 +111,8 @@ def _unpooled(n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: 
     kernel = _each(kernel_size, n)
     step = kernel if stride is None else _each(stride, n)
     size = _unpool_output_size(input, kernel, step, _each(padding, n), size)
-    if indices.dtype is not engine.int64:
-        raise RuntimeError(
-            "elements in indices should be type int64 but got: " + engine.dtypes.scalar_name(indices.dtype)
-        )
+    if indices.dtype is not torch.int64:
+        raise RuntimeError("elements in indices should be type int64 but got: " + dtypes.scalar_name(indices.dtype))
     if indices.shape != input.shape:
         raise RuntimeError(
             f"Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got indices "
@@ -176,7 +181,7 @@ def _lp_pool(n: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: An
         return -function(-input.abs(), kernel_size, stride, 0, 1, ceil_mode)
     function = (avg_pool1d, avg_pool2d, avg_pool3d)[n - 1]
     mean = function(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    total = engine.sign(mean) * engine.relu(engine.abs(mean)) * math.prod(_each(kernel_size, n))
+    total = torch.sign(mean) * torch.relu(torch.abs(mean)) * math.prod(_each(kernel_size, n))
     return total.pow(1.0 / norm_type)
 
 
@@ -222,7 +227,7 @@ def _fractional(n: int, input: Tensor, kernel_size: Any, output_size: Any, outpu
         if o + k - 1 > s:
             raise RuntimeError(f"{name}(): pool {label} {k} too large relative to input {label} {s}")
     if samples is None:
-        samples = engine.rand(*x.shape[:2], n, dtype=x.dtype, device=x.device)
+        samples = torch.rand(*x.shape[:2], n, dtype=x.dtype, device=x.device)
     drawn = samples.tolist()
     count, channels = x.shape[:2]
     places = []
@@ -240,45 +245,61 @@ def _fractional(n: int, input: Tensor, kernel_size: Any, output_size: Any, outpu
                 flat = [f * m + a for f in flat for a in axis]
             places.append(flat)
     wide = [o * k for o, k in zip(size, kernel)]
-    index = x.new_tensor(places, dtype=engine.int64).reshape(count, channels, *wide)
+    index = x.new_tensor(places, dtype=torch.int64).reshape(count, channels, *wide)
     pieces = x.flatten(2).gather(2, index.flatten(2)).reshape(count, channels, *wide)
     max_pool = max_pool2d if n == 2 else max_pool3d
     values, where = max_pool(pieces, kernel, kernel, return_indices=True)
     origin = index.flatten(2).gather(2, where.flatten(2)).reshape(where.shape)
     if not batched:
         values, origin = values.squeeze(0), origin.squeeze(0)
-    return name_node(values, f"FractionalMaxPool{n}DBackward0"), origin
+    return guard(name_node(values, f"FractionalMaxPool{n}DBackward0"), input, origin), origin
 
 
 def fractional_max_pool2d_with_indices(
-    input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
     _random_samples: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Maxima of pseudo-random windows and their flat indices.  input (N, C, H, W) -> (N, C, *output_size), same."""
     return _fractional(2, input, kernel_size, output_size, output_ratio, _random_samples)
 
 
 def fractional_max_pool2d(
-    input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
     _random_samples: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Maxima of pseudo-random windows (arXiv:1412.6071).  input (N, C, H, W) -> (N, C, *output_size)."""
     result = _fractional(2, input, kernel_size, output_size, output_ratio, _random_samples)
     return result if return_indices else result[0]
 
 
 def fractional_max_pool3d_with_indices(
-    input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
     _random_samples: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Maxima of pseudo-random windows and their flat indices.  input (N, C, D, H, W) -> (N, C, *output_size), same."""
     return _fractional(3, input, kernel_size, output_size, output_ratio, _random_samples)
 
 
 def fractional_max_pool3d(
-    input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
     _random_samples: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Maxima of pseudo-random windows (arXiv:1412.6071).  input (N, C, D, H, W) -> (N, C, *output_size)."""
     result = _fractional(3, input, kernel_size, output_size, output_ratio, _random_samples)
     return result if return_indices else result[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
+from engine.encoded.scaled_products import ScalingType, SwizzleType, scaled_mm  # noqa: F401
 from engine.nn import _reduction as _Reduction  # noqa: F401
 from engine.nn import grad as grad
 from engine.nn._functional_activation import (  # noqa: F401
@@ -99,9 +99,8 @@ from engine.nn._functional_pooling import (  # noqa: F401
     max_unpool2d,
     max_unpool3d,
 )
-from engine.ops.distance import pdist  # noqa: F401
-from engine.ops.linalg.products import bilinear, linear  # noqa: F401
-from engine.ops.nn.attention import (  # noqa: F401
+from engine.ops import functions as torch
+from engine.ops.attention import (  # noqa: F401
     _canonical_mask,
     _in_projection,
     _in_projection_packed,
@@ -110,7 +109,7 @@ from engine.ops.nn.attention import (  # noqa: F401
     multi_head_attention_forward,
     scaled_dot_product_attention,
 )
-from engine.ops.nn.conv import (  # noqa: F401
+from engine.ops.convolution import (  # noqa: F401
     conv1d,
     conv2d,
     conv3d,
@@ -119,18 +118,17 @@ from engine.ops.nn.conv import (  # noqa: F401
     conv_transpose2d,
     conv_transpose3d,
 )
+from engine.ops.distance import pdist  # noqa: F401
+from engine.ops.loss import cosine_similarity, pairwise_distance  # noqa: F401
 from engine.ops.nn.embedding import embedding_bag  # noqa: F401
 from engine.ops.nn.embedding import embedding_rows as embedding  # noqa: F401
-from engine.ops.nn.local_response import local_response_norm  # noqa: F401
-from engine.ops.nn.loss import cosine_similarity, pairwise_distance  # noqa: F401
-from engine.ops.nn.norm import rms_norm  # noqa: F401
-from engine.ops.nn.padding import pad  # noqa: F401
-from engine.ops.nn.resample import (  # noqa: F401
+from engine.ops.nn.interpolation import (  # noqa: F401
     interpolate,
     upsample,
     upsample_bilinear,
     upsample_nearest,
 )
+from engine.ops.nn.padding import pad  # noqa: F401
 from engine.ops.nn.vision import (  # noqa: F401  # noqa: F401
     affine_grid,
     channel_shuffle,
@@ -140,6 +138,9 @@ from engine.ops.nn.vision import (  # noqa: F401  # noqa: F401
 )
 from engine.ops.nn.vision import fold_blocks as fold  # noqa: F401
 from engine.ops.nn.vision import unfold_blocks as unfold  # noqa: F401
+from engine.ops.norm import rms_norm  # noqa: F401
+from engine.ops.norm.local_response import local_response_norm  # noqa: F401
+from engine.ops.products import bilinear, linear  # noqa: F401
 from engine.ops.rearranging import one_hot  # noqa: F401
 from engine.tensor import Tensor
 from engine.tensor import raw_array as _raw_array
@@ -151,7 +152,7 @@ def _in_place(name: str) -> Any:
     """The in-place twin of an activation op, looked up when called: `relu_`, ..."""
 
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return getattr(engine, name)(input, *args, **kwargs)
+        return getattr(torch, name)(input, *args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name[:-1]}` in place.  input (*) -> (*)."
@@ -182,9 +183,15 @@ def _verify_batch_size(size: Any) -> None:
 
 
 def batch_norm(
-    input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
-    momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Batch normalization (arXiv:1502.03167).  input (N, C, *), all others (C) or None -> (N, C, *)."""
     if training:
         size = _raw_array(input).shape if input.__class__ is Tensor else input.size()
@@ -194,22 +201,28 @@ def batch_norm(
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     elif eps < 0.0:
         raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
-    return engine.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)
+    return torch.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)
 
 
 def instance_norm(
-    input: Tensor, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Each channel of each sample normalized (arXiv:1607.08022).  input (N, C, *), others (C) -> (N, C, *)."""
     if use_input_stats and math.prod(input.shape[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.size()}")
-    return engine.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)
+    return torch.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)
 
 
 def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Normalized over the last dims (arXiv:1607.06450).  input (*, S), weight (S), bias (S) -> (*, S)."""
-    return engine.layer_norm(input, normalized_shape, weight, bias, eps, True)
+    return torch.layer_norm(input, normalized_shape, weight, bias, eps, True)
 
 
 def group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
@@ -222,13 +235,13 @@ def group_norm(input: Tensor, num_groups: int, weight: Any = None, bias: Any = N
             "Expected more than 1 value per channel when training, got input size "
             f"{[shape[0] * shape[1] // num_groups, num_groups, *shape[2:]]}"
         )
-    return engine.group_norm(input, num_groups, weight, bias, eps, True)
+    return torch.group_norm(input, num_groups, weight, bias, eps, True)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
     """input / max(|input|_p, eps) along `dim`.  input (*) -> (*)."""
     denom = input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
-    return input / denom if out is None else engine.div(input, denom, out=out)
+    return input / denom if out is None else torch.div(input, denom, out=out)
 
 
 def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
@@ -237,4 +250,4 @@ def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
 
 
 def _no_grad_embedding_renorm_(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
-    engine.embedding_renorm_(weight.detach(), input, max_norm, norm_type)
+    torch.embedding_renorm_(weight.detach(), input, max_norm, norm_type)

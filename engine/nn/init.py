@@ -6,20 +6,49 @@ import math
 import warnings
 from typing import Any
 
-import engine
-from engine.grad_mode import no_grad
+from engine.core.grad_mode import no_grad
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
-    "calculate_gain", "constant", "constant_", "dirac", "dirac_", "eye", "eye_", "kaiming_normal", "kaiming_normal_",
-    "kaiming_uniform", "kaiming_uniform_", "normal", "normal_", "ones_", "orthogonal", "orthogonal_", "sparse",
-    "sparse_", "trunc_normal_", "uniform", "uniform_", "xavier_normal", "xavier_normal_", "xavier_uniform",
-    "xavier_uniform_", "zeros_",
-]  # fmt: skip
+    "calculate_gain",
+    "constant",
+    "constant_",
+    "dirac",
+    "dirac_",
+    "eye",
+    "eye_",
+    "kaiming_normal",
+    "kaiming_normal_",
+    "kaiming_uniform",
+    "kaiming_uniform_",
+    "normal",
+    "normal_",
+    "ones_",
+    "orthogonal",
+    "orthogonal_",
+    "sparse",
+    "sparse_",
+    "trunc_normal_",
+    "uniform",
+    "uniform_",
+    "xavier_normal",
+    "xavier_normal_",
+    "xavier_uniform",
+    "xavier_uniform_",
+    "zeros_",
+]
 
 _LINEAR = (
-    "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid",
-)  # fmt: skip
+    "linear",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "sigmoid",
+)
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -76,7 +105,7 @@ def trunc_normal_(
         )
     with no_grad():
         low, high = cdf((a - mean) / std), cdf((b - mean) / std)
-        wide = tensor.new_empty(tensor.shape, dtype=engine.float64)
+        wide = tensor.new_empty(tensor.shape, dtype=torch.float64)
         wide.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
         wide.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(min=a, max=b)
         tensor.copy_(wide)
@@ -215,6 +244,8 @@ def kaiming_normal_(
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
     """A (semi-)orthogonal matrix, dims after the first taken as one (arXiv:1312.6120).  tensor (rows, *), returned."""
+    from engine import linalg  # for its weight
+
     if tensor.ndimension() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
@@ -223,8 +254,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     cols = tensor.numel() // rows
     with no_grad():
         flat = tensor.new_empty((rows, cols)).normal_(0, 1, generator=generator)
-        q, r = engine.linalg.qr(flat.t() if rows < cols else flat)
-        q = q * engine.diag(r, 0).sign()
+        q, r = linalg.qr(flat.t() if rows < cols else flat)
+        q = q * torch.diag(r, 0).sign()
         if rows < cols:
             q = q.t()
         tensor.copy_(q.reshape(tensor.shape))
@@ -241,7 +272,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     with no_grad():
         tensor.normal_(0, std, generator=generator)
         for column in range(cols):
-            tensor[engine.randperm(rows)[:zeros], column] = 0
+            tensor[torch.randperm(rows)[:zeros], column] = 0
     return tensor
 
 

@@ -6,15 +6,19 @@ import sys
 from collections import OrderedDict
 from typing import Any, Self
 
-import engine
 from engine.dispatch import PUBLIC
 from engine.dispatch.overriding import disabled
+from engine.ops import functions as torch
 from engine.tensor import _INTERNAL, Tensor, _TensorMeta, wrap
 
 __all__ = [
-    "Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter",
-    "UninitializedTensorMixin", "is_lazy",
-]  # fmt: skip
+    "Buffer",
+    "Parameter",
+    "UninitializedBuffer",
+    "UninitializedParameter",
+    "UninitializedTensorMixin",
+    "is_lazy",
+]
 
 
 class _ParameterMeta(_TensorMeta):
@@ -35,7 +39,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             unknown = next(name for name in attributes if name not in Tensor.__annotations__)
             raise TypeError(f"Parameter.__new__() got an unexpected keyword argument '{unknown}'")
         if data is None:
-            data = engine.empty(0)
+            data = torch.empty(0)
         if type(data) is Tensor or type(data) is Parameter:
             return Tensor._make_subclass(cls, data, requires_grad)
         t = data.detach().requires_grad_(requires_grad)
@@ -99,7 +103,7 @@ class Buffer(Tensor, metaclass=_BufferMeta):
 
     def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
         if data is None:
-            data = engine.empty(0)
+            data = torch.empty(0)
         t = data.detach().requires_grad_(data.requires_grad)
         t.persistent = persistent
         t._is_buffer = True
@@ -126,7 +130,7 @@ def _set_data(self: Any, source: Any) -> None:
 
 
 class UninitializedTensorMixin:
-    """What lazy parameters and buffers share: no shape until `materialize`.
+    """The base of lazy parameters and buffers: no shape until `materialize`.
 
     Functions read the array of a tensor; here that is an error, which names the function (ValueError).
     """
@@ -146,11 +150,11 @@ class UninitializedTensorMixin:
         return self.data.size(dim)
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is floating point."""
+        """Return whether the dtype is floating point."""
         return bool(self.data.is_floating_point())
 
     def is_complex(self) -> bool:
-        """Whether the dtype is complex."""
+        """Return whether the dtype is complex."""
         return bool(self.data.is_complex())
 
     def _moved(self, data: Tensor) -> Any:
@@ -190,7 +194,7 @@ class UninitializedTensorMixin:
         """Give it uninitialised memory of `shape` and make it an ordinary Parameter or Tensor."""
         device = self.data.device if device is None else device
         dtype = self.data.dtype if dtype is None else dtype
-        self.data = engine.empty(shape, device=device, dtype=dtype)
+        self.data = torch.empty(shape, device=device, dtype=dtype)
         self.__class__ = self.cls_to_become
 
     @property
@@ -224,7 +228,7 @@ class UninitializedTensorMixin:
 
 
 def is_lazy(param: Any) -> bool:
-    """Whether `param` still lacks a shape."""
+    """Return whether `param` still lacks a shape."""
     return isinstance(param, UninitializedTensorMixin)
 
 
@@ -234,7 +238,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        return Tensor._make_subclass(cls, engine.empty(0, device=device, dtype=dtype), requires_grad)
+        return Tensor._make_subclass(cls, torch.empty(0, device=device, dtype=dtype), requires_grad)
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
         pass
@@ -253,7 +257,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         dtype: Any = None,
         persistent: bool = True,
     ) -> Any:
-        data = engine.empty(0, device=device, dtype=dtype)
+        data = torch.empty(0, device=device, dtype=dtype)
         result = Tensor._make_subclass(cls, data, requires_grad)
         result.persistent = persistent
         result._is_buffer = True

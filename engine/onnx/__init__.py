@@ -19,10 +19,20 @@ if TYPE_CHECKING:
     from engine.onnx.importing import Model, load
 
 __all__ = [
-    "FormatError", "Model", "ONNXProgram", "OnnxExporterError", "OperatorExportTypes", "TensorProtoDataType",
-    "TrainingMode", "UnsupportedOperatorError", "export", "is_in_onnx_export", "load", "register_custom_op_symbolic",
+    "FormatError",
+    "Model",
+    "ONNXProgram",
+    "OnnxExporterError",
+    "OperatorExportTypes",
+    "TensorProtoDataType",
+    "TrainingMode",
+    "UnsupportedOperatorError",
+    "export",
+    "is_in_onnx_export",
+    "load",
+    "register_custom_op_symbolic",
     "unregister_custom_op_symbolic",
-]  # fmt: skip
+]
 
 producer_name, producer_version = "engine", "0"
 
@@ -48,7 +58,7 @@ class OperatorExportTypes(_enum.Enum):
 
 
 def is_in_onnx_export() -> bool:
-    """Whether a module runs for `export` now: some choose another formula then."""
+    """Return whether a module runs for `export` now: some choose another formula then."""
     module = _sys.modules.get("engine.onnx.exporting")
     return module is not None and bool(module.exporting)
 
@@ -68,9 +78,20 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 
 _LAZY = {"ONNXProgram": "exporting", "export": "exporting", "Model": "importing", "load": "importing"}
 _MODULES = frozenset(
-    ["builders", "errors", "exporting", "importing", "operators", "program", "symbolic_helper", "tensors", "utils",
-     "wire", "writer"]
-)  # fmt: skip
+    [
+        "builders",
+        "errors",
+        "exporting",
+        "importing",
+        "operators",
+        "program",
+        "symbolic_helper",
+        "tensors",
+        "utils",
+        "wire",
+        "writer",
+    ]
+)
 
 
 def __getattr__(name: str) -> Any:

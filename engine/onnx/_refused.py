@@ -1,4 +1,5 @@
-"""What modules of symbolic functions hold: a function for every name, which raises NotImplementedError when called."""
+"""The content of modules of symbolic functions: a function for every name, which raises NotImplementedError when
+called."""
 
 from __future__ import annotations
 

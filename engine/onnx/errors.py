@@ -1,4 +1,4 @@
-"""What goes wrong in engine.onnx, under torch's names."""
+"""The errors of engine.onnx, under torch's names."""
 
 from __future__ import annotations
 

@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from engine.core.version import __version__
 from engine.fx.node import Node
-from engine.fx.record import RecordError, record
 from engine.onnx.builders import BUILDERS
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.program import Translation
 from engine.onnx.tensors import code_of, from_array
 from engine.onnx.wire import encode
 from engine.onnx.writer import Value, Writer
-from engine.plan.tracing import mapped, tensors_in
+from engine.programs.record import RecordError, record
+from engine.programs.values import mapped, tensors_in
 from engine.serialization.writers import opened
 from engine.tensor import Tensor, raw_array, wrap
-from engine.version import __version__
 
 __all__ = ["DEFAULT_OPSET", "OPSETS", "ONNXProgram", "export", "exporting", "input_names"]
 
@@ -131,15 +131,36 @@ def export(
     verbose: bool | None = None,
     **others: Any,
 ) -> ONNXProgram:
-    """Write `model(*args, **kwargs)` as an ONNX file `f` (a path or a binary file; None: only return the program).
+    """Write `model(*args, **kwargs)` as an ONNX file.
 
-    The model runs on the example inputs, in eval mode unless `training` says otherwise, and what it did is written:
-    docs/onnx.md has the operators.  The tensors among the arguments are the inputs in order, called `input_names` or by
-    forward's parameters; weights have their names in the state dict.  dynamic_axes: `{name: {dim: label}}` or
-    `{name: [dims]}`, the sizes that may vary; the same label is the same size.  dynamic_shapes: the same by parameter,
-    as torch.export takes it.  Settings of torch's exporter that change nothing of the graph (`do_constant_folding`,
-    `dynamo`, `optimize`, `autograd_inlining`, ...) are accepted.
-    OnnxExporterError names what cannot be written; UnsupportedOperatorError an operator.
+    The model runs on the example inputs, and what it did is written; docs/how-to/onnx.md has the operators.  The
+    tensors among the arguments are the inputs in order; weights have their names in the state dict.
+
+    Args:
+        model: A module or function.
+        args: Example arguments, a tuple or one tensor.
+        f: A path or a binary file; None only returns the program.
+        kwargs: Example keyword arguments.
+        input_names: Names of the inputs; by default those of forward's parameters.
+        output_names: Names of the outputs.
+        opset_version: 17 to 23; 18 by default.
+        dynamic_axes: `{name: {dim: label}}` or `{name: [dims]}`, the sizes that may vary; one label is one size.
+        dynamic_shapes: The same by parameter, as torch.export takes it.
+        external_data: Write weights to a file beside; by default above 2 GB.
+        export_params: Only True.
+        keep_initializers_as_inputs: Only False.
+        training: Run in another mode than eval.
+        verbose: Accepted, as are settings that change nothing of the graph (`do_constant_folding`, `dynamo`,
+            `optimize`, `autograd_inlining`, ...).
+
+    Returns:
+        The `ONNXProgram`, with `save(path)` and `model_proto`.
+
+    Raises:
+        OnnxExporterError: something cannot be written; the message names it.
+        UnsupportedOperatorError: an operator has no ONNX form.
+        NotImplementedError: weights left out or as inputs, custom opsets.
+        TypeError: an option that torch's exporter does not have.
     """
     _check_settings(others, export_params, keep_initializers_as_inputs)
     opset = DEFAULT_OPSET if opset_version is None else opset_version
@@ -170,10 +191,25 @@ def export(
 
 
 _SILENT = frozenset(
-    ["do_constant_folding", "dynamo", "optimize", "verify", "profile", "report", "dump_exported_program",
-     "artifacts_dir", "fallback", "autograd_inlining", "operator_export_type", "example_outputs", "strip_doc_string",
-     "use_external_data_format", "enable_onnx_checker", "_retain_param_name"]
-)  # fmt: skip
+    [
+        "do_constant_folding",
+        "dynamo",
+        "optimize",
+        "verify",
+        "profile",
+        "report",
+        "dump_exported_program",
+        "artifacts_dir",
+        "fallback",
+        "autograd_inlining",
+        "operator_export_type",
+        "example_outputs",
+        "strip_doc_string",
+        "use_external_data_format",
+        "enable_onnx_checker",
+        "_retain_param_name",
+    ]
+)
 
 
 def _check_settings(others: dict[str, Any], export_params: bool, as_inputs: bool) -> None:
@@ -328,7 +364,7 @@ def _copied(given: Any, tensors: list[Tensor], sizes: dict[str, int], names: lis
 
 
 class _Same:
-    """Whether two recordings are one program."""
+    """A comparison of two recordings: whether they are one program."""
 
     def __init__(self, first: Any, second: Any, sizes: dict[str, int]) -> None:
         self.first, self.second, self.sizes = first, second, sizes

@@ -1,6 +1,5 @@
 """`load`: an ONNX file as a module of engine ops.
 
-Note [Loaded models]
 A `Model` runs a GraphModule of one `call_function` node an ONNX node, on the functions of `engine/onnx/functions`.
 Weights are its parameters under their own names where these can be attributes: `state_dict`, `.to` and training work,
 and so do plans: shapes are computed from the inputs' sizes, which a plan knows.
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dispatch.overriding import plain
+from engine.dispatch.gate import without_listeners
 from engine.fx.graph import Graph
 from engine.fx.graph_module import GraphModule
 from engine.fx.node import Node
@@ -41,10 +40,22 @@ __all__ = ["Model", "Port", "describe", "load"]
 OPSETS = range(7, 24)
 # inputs that are sizes, places or counts: a constant becomes Python ints
 _SIZES: dict[str, tuple[int, ...]] = {
-    "Reshape": (1,), "Slice": (1, 2, 3, 4), "Unsqueeze": (1,), "Squeeze": (1,), "Expand": (1,), "Tile": (1,),
-    "Pad": (1, 3), "Resize": (3,), "Split": (1,), "TopK": (1,), "ConstantOfShape": (0,), "Trilu": (1,), "OneHot": (1,),
-    "CumSum": (1,), "Col2Im": (1, 2),
-}  # fmt: skip
+    "Reshape": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Unsqueeze": (1,),
+    "Squeeze": (1,),
+    "Expand": (1,),
+    "Tile": (1,),
+    "Pad": (1, 3),
+    "Resize": (3,),
+    "Split": (1,),
+    "TopK": (1,),
+    "ConstantOfShape": (0,),
+    "Trilu": (1,),
+    "OneHot": (1,),
+    "CumSum": (1,),
+    "Col2Im": (1, 2),
+}
 _MANY = frozenset(["Dropout", "TopK", "LSTM", "GRU", "RNN", "Split"])  # which give a tuple
 _RUNNING = {"BatchNormalization": (3, 4)}  # inputs that are buffers, not parameters
 _TAKEN = frozenset(dir(GraphModule)) | {"training", "meta", "graph", "code"}
@@ -60,9 +71,17 @@ class Port:
 
 
 def load(source: Any) -> Model:
-    """The model of an ONNX file: a path, bytes, or a binary file object.
+    """Read an ONNX file as a module.
 
-    FormatError (a ValueError) for what is no such file; UnsupportedOperatorError for operators that docs/onnx.md lacks.
+    Args:
+        source: A path, bytes, or a binary file object.
+
+    Returns:
+        A `Model`, an `nn.Module` whose parameters are the file's weights.
+
+    Raises:
+        FormatError: the source is no such file (a ValueError).
+        UnsupportedOperatorError: docs/how-to/onnx.md lacks an operator.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _read(source, None)
@@ -73,7 +92,7 @@ def load(source: Any) -> Model:
 
 
 def describe(path: Any) -> dict[str, Any]:
-    """What an ONNX file says of itself: ports, operators and how often, weights; what `load` would refuse is told."""
+    """Describe an ONNX file: ports, counts of operators, weights, and reasons for which `load` would refuse it."""
     path = Path(os.fspath(path))
     model = decode("ModelProto", path.read_bytes())
     graph = _graph(model)
@@ -91,8 +110,8 @@ def describe(path: Any) -> dict[str, Any]:
         "producer": " ".join(filter(None, [model.get("producer_name"), model.get("producer_version")])),
         "opset": max(versions, default=0),
         "ir_version": model.get("ir_version", 0),
-        "inputs": [_told(i) for i in graph.get("input", []) if i.get("name", "") not in names],
-        "outputs": [_told(o) for o in graph.get("output", [])],
+        "inputs": [_described(i) for i in graph.get("input", []) if i.get("name", "") not in names],
+        "outputs": [_described(o) for o in graph.get("output", [])],
         "parameters": sum(max(0, math.prod(w.get("dims", []))) for w in weights),
         "operators": [
             {"name": name, "count": count, "supported": name in FUNCTIONS} for name, count in sorted(counts.items())
@@ -101,7 +120,7 @@ def describe(path: Any) -> dict[str, Any]:
     }
 
 
-def _told(info: dict[str, Any]) -> dict[str, Any]:
+def _described(info: dict[str, Any]) -> dict[str, Any]:
     kind = info.get("type", {}).get("tensor_type")
     if kind is None:
         return {"name": info.get("name", ""), "dtype": "no tensor", "shape": None}
@@ -202,7 +221,7 @@ def _check_operators(graph: dict[str, Any]) -> None:
 @cache
 def _signature(function: Any) -> tuple[int, bool, frozenset[str]]:
     """(inputs at most, whether any number, attributes)."""
-    parameters = inspect.signature(plain(function)).parameters.values()
+    parameters = inspect.signature(without_listeners(function)).parameters.values()
     inputs = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
     return (
         inputs,
@@ -236,9 +255,11 @@ class _Importer:
                 raise FormatError(f"two inputs are called {port.name!r}")
             self.values[port.name] = self.graph.placeholder(_identifier(port.name, f"input_{i + 1}"))
         self.buffers = {
-            name for node in source.get("node", []) for at in _RUNNING.get(node.get("op_type", ""), ())
+            name
+            for node in source.get("node", [])
+            for at in _RUNNING.get(node.get("op_type", ""), ())
             for name in node.get("input", [])[at : at + 1]
-        }  # fmt: skip
+        }
         for node in source.get("node", []):
             self.add(node)
         outputs = [_port(o) for o in source.get("output", [])]

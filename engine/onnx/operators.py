@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import engine
 from engine.tensor import Tensor
+from engine.torch_names._top_level import _shape_as_tensor
 
 __all__ = ["reshape_from_tensor_shape", "shape_as_tensor"]
 
 
 def shape_as_tensor(x: Tensor) -> Tensor:
     """The sizes as int64: (*a) -> (n)."""
-    return engine._shape_as_tensor(x)
+    return _shape_as_tensor(x)
 
 
 def reshape_from_tensor_shape(x: Tensor, shape: Tensor) -> Tensor:

@@ -14,23 +14,19 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from engine import dtypes
-from engine.dispatch.overriding import plain
+from engine.core import dtypes
+from engine.dispatch.gate import without_listeners
 from engine.fx.node import Node, map_arg
-from engine.fx.record import leaf_name
 from engine.onnx.builders import BUILDERS
 from engine.onnx.builders.indexing import write_at
 from engine.onnx.errors import OnnxExporterError, UnsupportedOperatorError
 from engine.onnx.writer import Value, Writer
+from engine.programs.record import leaf_name
 from engine.tensor import raw_array
 
 __all__ = ["Translation"]
 
 _ARITHMETIC = {operator.add: "Add", operator.sub: "Sub", operator.mul: "Mul"}
-_RESHAPED = frozenset(
-    ["view", "view_size", "reshape", "reshape_as", "view_as", "flatten", "unflatten", "unsqueeze", "squeeze", "alias"]
-)  # fmt: skip
-_INDEXED = frozenset(["__getitem__", "select", "narrow"])
 
 
 class _Cell:
@@ -112,17 +108,19 @@ class Translation:
             self.spoil(part)
 
     def inverse(self, node: Node, base: Value, value: Value) -> Value:
-        """What a view's base is once `value` has been written to the view."""
+        """Return the base of a view after `value` has been written to the view."""
         name, writer = key_of(node.target), self.writer
         if node.target is operator.getitem:
             return self.described(write_at(writer, base, self.part_index(node, base), value), base)
-        if name in _RESHAPED:
+        builder = BUILDERS.get(name)
+        back = "" if builder is None else builder.back
+        if back == "reshape":
             return self.described(writer.op("Reshape", value, writer.shape_of(base)), base)
         if name in ("transpose", "permute", "t"):
             order = self.permutation(name, node, base.rank)
-            back = [order.index(d) for d in range(base.rank)]
-            return self.described(writer.op("Transpose", value, perm=back), base)
-        if name in _INDEXED:
+            perm = [order.index(d) for d in range(base.rank)]
+            return self.described(writer.op("Transpose", value, perm=perm), base)
+        if back == "index":
             arguments = self.bound(node, {})
             if name == "__getitem__":
                 index = arguments["index"]
@@ -137,7 +135,7 @@ class Translation:
         raise OnnxExporterError(f"a write into what {name} gave (node {node.name}) has no ONNX form")
 
     def part_index(self, node: Node, base: Value) -> tuple[Any, ...]:
-        """Where a part that `chunk`, `split` or `unbind` gave lies in what was cut."""
+        """Return the index, in the tensor that was cut, of a part that `chunk`, `split` or `unbind` gave."""
         maker, number = node.args
         name = key_of(maker.target)
         if not isinstance(number, int) or not ("chunk" in name or "split" in name or name == "unbind"):
@@ -239,7 +237,9 @@ class Translation:
         name = key_of(node.target)
         builder = BUILDERS.get(name)
         if builder is None:
-            raise UnsupportedOperatorError(f"the operator {name!r} (node {node.name}) has no ONNX form: docs/onnx.md")
+            raise UnsupportedOperatorError(
+                f"the operator {name!r} (node {node.name}) has no ONNX form: docs/how-to/onnx.md"
+            )
         arguments = self.bound(node, instead)
         wanted = builder.parameters
         for parameter in [p for p in arguments if p not in wanted]:
@@ -270,7 +270,7 @@ _signatures: dict[Any, inspect.Signature] = {}
 def _signature(function: Any) -> inspect.Signature:
     found = _signatures.get(function)
     if found is None:
-        found = _signatures[function] = inspect.signature(getattr(function, "__wrapped__", plain(function)))
+        found = _signatures[function] = inspect.signature(getattr(function, "__wrapped__", without_listeners(function)))
     return found
 
 

@@ -9,21 +9,50 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.wire import FormatError
 
 __all__ = ["CODES", "array_of", "code_of", "dtype_of", "from_array"]
 
 # ONNX's numbers of element types
 CODES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16",
-    11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
-}  # fmt: skip
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+}
 _BY_NAME = {name: code for code, name in CODES.items()}
-_REFUSED = {8: "strings", 17: "float8", 18: "float8", 19: "float8", 20: "float8", 21: "uint4", 22: "int4", 23: "float4",
-            24: "float8"}  # fmt: skip
-_TYPED = {1: "float_data", 14: "float_data", 11: "double_data", 15: "double_data", 7: "int64_data", 12: "uint64_data",
-          13: "uint64_data"}  # fmt: skip
+_REFUSED = {
+    8: "strings",
+    17: "float8",
+    18: "float8",
+    19: "float8",
+    20: "float8",
+    21: "uint4",
+    22: "int4",
+    23: "float4",
+    24: "float8",
+}
+_TYPED = {
+    1: "float_data",
+    14: "float_data",
+    11: "double_data",
+    15: "double_data",
+    7: "int64_data",
+    12: "uint64_data",
+    13: "uint64_data",
+}
 
 
 def code_of(dtype: Any) -> int:

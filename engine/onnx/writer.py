@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.tensors import code_of, from_array
 

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 from weakref import ref
 
-from engine.hooks import noted
+from engine.core.hooks import noted
 from engine.optim.optimizer import Optimizer
 from engine.tensor import Tensor
 
@@ -81,7 +81,7 @@ def _note_steps(optimizer: Any) -> None:
 
 
 class LRScheduler:
-    """Base of schedules.  A subclass gives `get_lr()`: the new rates, one a group, at `self.last_epoch`.
+    """Base of schedules.  A subclass gives `get_lr()`: the new rates, one per group, at `self.last_epoch`.
 
     last_epoch: -1 begins anew from the groups' rates, else resumes from their `initial_lr`.
     """
@@ -122,11 +122,11 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
     def get_last_lr(self) -> list:
-        """The rates set last, one a group."""
+        """The rates set last, one per group."""
         return self._last_lr
 
     def get_lr(self) -> list:
-        """The rates at `last_epoch`, one a group; for use by `step`."""
+        """The rates at `last_epoch`, one per group; for use by `step`."""
         raise NotImplementedError
 
     @noted

@@ -1,11 +1,10 @@
 """Runs an update kernel over many parameters: flat, in cache-sized blocks, on a few threads.
 
-Note [Blocks]
 An update reads and writes 3 to 5 arrays of the parameter's size in about ten elementwise operations.  Done over whole
 parameters every operation goes to main memory; done block by block all of them but the first find their operands
 in the cache.  Blocks are independent, and a few threads share them (`backends/cpu/threads.py`).
-Where the extra `jit` is there an update is one loop of machine code (`ops/generated/optimizer.py`).
-On CUDA, where launches are what costs, one kernel takes all parameters (`ops/cuda/optimizer.py`); what it cannot serve
+Where the extra `jit` is there an update is one loop of machine code (`ops/optimizer/generated.py`).
+On CUDA, where launches are what costs, one kernel takes all parameters (`ops/optimizer/cuda.py`); what it cannot serve
 is updated parameter by parameter.
 """
 
@@ -28,7 +27,7 @@ MANY = 1 << 18  # elements in all from which a second thread pays
 
 Job = tuple[Sequence[Any], tuple]  # arrays (parameter, gradient, state...), numbers
 
-_kept = threading.local()  # the temporaries of a thread, from one step to the next
+_scratch = threading.local()  # the temporaries of a thread, from one step to the next
 
 
 def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
@@ -50,12 +49,12 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
             device.append((flat, numbers))
             places.append(place)
     if device:
-        from engine.ops.cuda import optimizer
+        from engine.ops.optimizer import cuda as optimizer
 
         for flat, numbers in optimizer.run(kernel, device, temporaries, places):
             _block(kernel, backends.xp_of(flat[0]), {}, temporaries, numbers, flat)
     if host and generated() and len({id(arrays[0]) for arrays, _ in jobs}) == len(jobs):
-        from engine.ops.generated import optimizer as compiled
+        from engine.ops.optimizer import generated as compiled
 
         plain = lambda job: _work(kernel, _pieces([job]), temporaries)
         host = compiled.run(kernel, host, temporaries, plain)
@@ -90,7 +89,7 @@ def stale(message: str) -> Exception:
 
 @functools.cache
 def generated() -> bool:
-    """Whether updates may be compiled: the extra `jit` is installed and not turned off."""
+    """Return whether updates may be compiled: the extra `jit` is installed and not disabled."""
     from engine.kernels import processor
 
     return processor.available()
@@ -122,7 +121,7 @@ def _pieces(host: list) -> list:
 
 
 def _work(kernel: Callable, pieces: Any, temporaries: int) -> None:
-    scratch = _kept.__dict__
+    scratch = _scratch.__dict__
     # Overflow and division by zero are values, as in torch; the state is a thread's own.
     with np.errstate(all="ignore"):
         for arrays, numbers in pieces:
@@ -160,9 +159,9 @@ def _flat(arrays: Sequence[Any], back: list[tuple[Any, Any]]) -> tuple[Any, ...]
     else:
         strides = arrays[0].strides
         order = sorted(range(arrays[0].ndim), key=lambda d: -strides[d])
-        turned = [a.transpose(order) for a in arrays]
-        if turned[0].flags.c_contiguous:  # dense in another order (channels last, transposed)
-            arrays = turned
+        relaid = [a.transpose(order) for a in arrays]
+        if relaid[0].flags.c_contiguous:  # dense in another order (channels last, transposed)
+            arrays = relaid
         flat = ()
         for i, a in enumerate(arrays):
             if a.flags.c_contiguous:

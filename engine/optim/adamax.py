@@ -31,18 +31,35 @@ class Adamax(BlockOptimizer):
     newer_options = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 2e-3, betas: tuple = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
-        differentiable: bool = False, capturable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable,
+        lr: float | Tensor = 2e-3,
+        betas: tuple = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
         check_lr(lr)
         check_not_negative(eps=eps)
         check_betas(betas)
         check_not_negative(weight_decay=weight_decay)
-        super().__init__(params, dict(
-            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach, maximize=maximize,
-            differentiable=differentiable, capturable=capturable,
-        ))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                foreach=foreach,
+                maximize=maximize,
+                differentiable=differentiable,
+                capturable=capturable,
+            ),
+        )
 
     def init_state(self, group: dict, p: Tensor, state: dict) -> None:
         state["step"] = self.new_counter(group, p)
@@ -54,8 +71,13 @@ class Adamax(BlockOptimizer):
         beta1, beta2 = group["betas"]
         size = number(group["lr"]) / (1 - beta1**step)
         return ("exp_avg", "exp_inf"), (
-            beta1, beta2, size, group["eps"], group["weight_decay"], group["maximize"],
-        )  # fmt: skip
+            beta1,
+            beta2,
+            size,
+            group["eps"],
+            group["weight_decay"],
+            group["maximize"],
+        )
 
     @staticmethod
     def kernel(xp: Any, scratch: list, numbers: tuple, p: Any, g: Any, m: Any, most: Any) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import engine
-from engine.grad_mode import enable_grad, no_grad
+from engine.core.grad_mode import enable_grad, no_grad
+from engine.ops import functions as torch
 from engine.optim.optimizer import Optimizer, check_lr, number
 from engine.tensor import Tensor
 
@@ -21,17 +21,31 @@ class LBFGS(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 1, max_iter: int = 20, max_eval: int | None = None,
-        tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
+        self,
+        params: Iterable,
+        lr: float | Tensor = 1,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
         line_search_fn: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_lr(lr)
         if max_eval is None:
             max_eval = max_iter * 5 // 4
-        super().__init__(params, dict(
-            lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad,
-            tolerance_change=tolerance_change, history_size=history_size, line_search_fn=line_search_fn,
-        ))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                max_iter=max_iter,
+                max_eval=max_eval,
+                tolerance_grad=tolerance_grad,
+                tolerance_change=tolerance_change,
+                history_size=history_size,
+                line_search_fn=line_search_fn,
+            ),
+        )
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
@@ -45,17 +59,17 @@ class LBFGS(Optimizer):
         for p in self._params:
             grad = p.grad
             if grad is None:
-                view = engine.zeros_like(p).reshape(-1)
+                view = torch.zeros_like(p).reshape(-1)
             else:
                 view = (grad.to_dense() if grad.is_sparse else grad).reshape(-1)
-            views.append(engine.view_as_real(view).reshape(-1) if view.is_complex() else view)
-        return engine.cat(views, 0)
+            views.append(torch.view_as_real(view).reshape(-1) if view.is_complex() else view)
+        return torch.cat(views, 0)
 
     def _add_grad(self, step_size: Any, update: Tensor) -> None:
         """params += step_size * update."""
         offset = 0
         for p in self._params:
-            real = engine.view_as_real(p) if p.is_complex() else p
+            real = torch.view_as_real(p) if p.is_complex() else p
             count = real.numel()
             real.add_(update[offset : offset + count].reshape(real.shape), alpha=number(step_size))
             offset += count
@@ -113,8 +127,14 @@ class LBFGS(Optimizer):
                 start = [p.clone() for p in self._params]
                 loss, grad, t, more = _strong_wolfe(
                     lambda t, d: self._evaluate(run, start, t, d),  # noqa: B023
-                    t, d, loss, grad, slope, tolerance_change=1e-9, max_ls=group["max_eval"] - evals,
-                )  # fmt: skip
+                    t,
+                    d,
+                    loss,
+                    grad,
+                    slope,
+                    tolerance_change=1e-9,
+                    max_ls=group["max_eval"] - evals,
+                )
                 self._add_grad(t, d)
             else:
                 self._add_grad(t, d)
@@ -176,9 +196,17 @@ def _cubic(x1: Any, f1: Any, g1: Any, x2: Any, f2: Any, g2: Any, bounds: tuple |
 
 
 def _strong_wolfe(
-    at: Callable, t: Any, d: Tensor, f: float, g: Tensor, slope: Any, c1: float = 1e-4, c2: float = 0.9,
-    tolerance_change: float = 1e-9, max_ls: int = 25,
-) -> tuple[float, Tensor, Any, int]:  # fmt: skip
+    at: Callable,
+    t: Any,
+    d: Tensor,
+    f: float,
+    g: Tensor,
+    slope: Any,
+    c1: float = 1e-4,
+    c2: float = 0.9,
+    tolerance_change: float = 1e-9,
+    max_ls: int = 25,
+) -> tuple[float, Tensor, Any, int]:
     """A step length that meets the strong Wolfe conditions: (loss, gradient, t, evaluations)."""
     # Points are (t, loss, gradient, slope along d).
     reach = number(d.abs().max())

@@ -29,27 +29,49 @@ class NAdam(BlockOptimizer):
 
     sparse_message = "NAdam does not support sparse gradients"
     newer_options = {
-        "maximize": False, "foreach": None, "capturable": False, "differentiable": False,
+        "maximize": False,
+        "foreach": None,
+        "capturable": False,
+        "differentiable": False,
         "decoupled_weight_decay": False,
-    }  # fmt: skip
+    }
     counters = ("step", "mu_product")
     counted = "params, mu_products and state_steps"
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 2e-3, betas: tuple = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-        foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+        self,
+        params: Iterable,
+        lr: float | Tensor = 2e-3,
+        betas: tuple = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
         differentiable: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_lr(lr)
         check_not_negative(eps=eps)
         check_betas(betas)
         check_not_negative(weight_decay=weight_decay, momentum_decay=momentum_decay)
-        super().__init__(params, dict(
-            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
-            decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach,
-            capturable=capturable, differentiable=differentiable,
-        ))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                momentum_decay=momentum_decay,
+                decoupled_weight_decay=decoupled_weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
 
     def init_state(self, group: dict, p: Tensor, state: dict) -> None:
         state["step"] = self.new_counter(group, p)
@@ -71,8 +93,16 @@ class NAdam(BlockOptimizer):
         if group["decoupled_weight_decay"]:
             keep, decay = 1 - lr * decay, 0
         return ("exp_avg", "exp_avg_sq"), (
-            beta1, beta2, of_g, of_m, 1 / (1 - beta2**step), group["eps"], decay, keep, group["maximize"],
-        )  # fmt: skip
+            beta1,
+            beta2,
+            of_g,
+            of_m,
+            1 / (1 - beta2**step),
+            group["eps"],
+            decay,
+            keep,
+            group["maximize"],
+        )
 
     @staticmethod
     def kernel(xp: Any, scratch: list, numbers: tuple, p: Any, g: Any, m: Any, v: Any) -> None:

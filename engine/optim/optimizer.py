@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes
-from engine.grad_mode import enable_grad, no_grad
-from engine.hooks import HookDict, RemovableHandle, noted
+from engine import backends
+from engine.core import dtypes
+from engine.core.grad_mode import enable_grad, no_grad
+from engine.core.hooks import HookDict, RemovableHandle, noted
 from engine.optim import _update
 from engine.tensor import Tensor, wrap
 
@@ -39,10 +40,13 @@ _global_optimizer_pre_hooks = HookDict()
 _global_optimizer_post_hooks = HookDict()
 
 _HOOKS = (
-    "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
-    "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
+    "_optimizer_step_pre_hooks",
+    "_optimizer_step_post_hooks",
+    "_optimizer_state_dict_pre_hooks",
+    "_optimizer_state_dict_post_hooks",
+    "_optimizer_load_state_dict_pre_hooks",
     "_optimizer_load_state_dict_post_hooks",
-)  # fmt: skip
+)
 
 
 # What optimizers of other packages import from here.
@@ -168,7 +172,7 @@ class Optimizer:
     @staticmethod
     def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> Any:
         """`torch.utils._foreach_utils`' function."""
-        from engine._foreach import _group_tensors_by_device_and_dtype
+        from engine.optim.foreach import _group_tensors_by_device_and_dtype
 
         return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
 
@@ -449,7 +453,7 @@ _replaying: list[bool] = []  # not empty while the numbers of a replay are made
 
 
 def effective(xp: Any, p: Any, g: Any, decay: float, maximize: bool, out: Any) -> Any:
-    """The gradient with its sign turned for `maximize` and `decay * p` added; `g` itself, or written to `out`."""
+    """The gradient with its sign flipped for `maximize` and `decay * p` added; `g` itself, or written to `out`."""
     if decay:
         xp.multiply(p, decay, out=out)
         return (xp.subtract if maximize else xp.add)(out, g, out=out)
@@ -538,7 +542,7 @@ class BlockOptimizer(Optimizer):
                 f"{type(self).__name__}(differentiable=True): gradients do not flow through an optimizer step here"
             )
         capturable = group.get("capturable")
-        recording = _update.recording(group["params"])  # Note [Steps in graphs] in engine/ops/cuda/optimizer.py
+        recording = _update.recording(group["params"])  # Note [Steps in graphs] in engine/ops/optimizer/cuda.py
         counted = [] if recording is None else self._host_counters(group)
         jobs: list[Any] = []
         written: list[Tensor] = []
@@ -594,7 +598,7 @@ class BlockOptimizer(Optimizer):
 
     def _before_replay(
         self, group: dict, params: list[Tensor], steps: list[Any], captured: list[Any]
-    ) -> Callable[[], None]:  # fmt: skip
+    ) -> Callable[[], None]:
         """Count the step that a replay is about to do, and give its numbers to the kernels; what undoes it."""
         counted = self._host_counters(group)
         known = {i: k for p in params for t in self.state.get(p, {}).values() if (k := _known_steps.get(i := id(t)))}

@@ -29,23 +29,45 @@ class RAdam(BlockOptimizer):
 
     sparse_message = "RAdam does not support sparse gradients"
     newer_options = {
-        "foreach": None, "maximize": False, "differentiable": False, "decoupled_weight_decay": False,
+        "foreach": None,
+        "maximize": False,
+        "differentiable": False,
+        "decoupled_weight_decay": False,
         "capturable": False,
-    }  # fmt: skip
+    }
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 1e-3, betas: tuple = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
-        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable,
+        lr: float | Tensor = 1e-3,
+        betas: tuple = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         check_lr(lr)
         check_not_negative(eps=eps)
         check_betas(betas)
         check_not_negative(weight_decay=weight_decay)
-        super().__init__(params, dict(
-            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
-            capturable=capturable, decoupled_weight_decay=decoupled_weight_decay, differentiable=differentiable,
-        ))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                betas=betas,
+                eps=eps,
+                weight_decay=weight_decay,
+                maximize=maximize,
+                foreach=foreach,
+                capturable=capturable,
+                decoupled_weight_decay=decoupled_weight_decay,
+                differentiable=differentiable,
+            ),
+        )
 
     def init_state(self, group: dict, p: Tensor, state: dict) -> None:
         state["step"] = self.new_counter(group, p)
@@ -66,8 +88,15 @@ class RAdam(BlockOptimizer):
         if group["decoupled_weight_decay"]:
             keep, decay = 1 - lr * decay, 0
         return ("exp_avg", "exp_avg_sq"), (
-            beta1, beta2, size, adaptive, group["eps"], decay, keep, group["maximize"],
-        )  # fmt: skip
+            beta1,
+            beta2,
+            size,
+            adaptive,
+            group["eps"],
+            decay,
+            keep,
+            group["maximize"],
+        )
 
     @staticmethod
     def kernel(xp: Any, scratch: list, numbers: tuple, p: Any, g: Any, m: Any, v: Any) -> None:

@@ -28,21 +28,45 @@ class RMSprop(BlockOptimizer):
 
     sparse_message = "RMSprop does not support sparse gradients"
     newer_options = {
-        "momentum": 0, "centered": False, "foreach": None, "maximize": False, "differentiable": False,
+        "momentum": 0,
+        "centered": False,
+        "foreach": None,
+        "maximize": False,
+        "differentiable": False,
         "capturable": False,
-    }  # fmt: skip
+    }
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0, momentum: float = 0, centered: bool = False, capturable: bool = False,
-        foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable,
+        lr: float | Tensor = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         check_lr(lr)
         check_not_negative(eps=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
-        super().__init__(params, dict(
-            lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay,
-            capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable,
-        ))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                momentum=momentum,
+                alpha=alpha,
+                eps=eps,
+                centered=centered,
+                weight_decay=weight_decay,
+                capturable=capturable,
+                foreach=foreach,
+                maximize=maximize,
+                differentiable=differentiable,
+            ),
+        )
 
     def init_state(self, group: dict, p: Tensor, state: dict) -> None:
         state["step"] = self.new_counter(group, p)
@@ -60,9 +84,14 @@ class RMSprop(BlockOptimizer):
         if group["centered"]:
             names.append("grad_avg")
         return tuple(names), (
-            number(group["lr"]), group["alpha"], group["eps"], group["weight_decay"], group["momentum"],
-            group["centered"], group["maximize"],
-        )  # fmt: skip
+            number(group["lr"]),
+            group["alpha"],
+            group["eps"],
+            group["weight_decay"],
+            group["momentum"],
+            group["centered"],
+            group["maximize"],
+        )
 
     @staticmethod
     def kernel(xp: Any, scratch: list, numbers: tuple, p: Any, g: Any, square: Any, *more: Any) -> None:

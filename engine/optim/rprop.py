@@ -28,17 +28,32 @@ class Rprop(BlockOptimizer):
     newer_options = {"foreach": None, "maximize": False, "differentiable": False, "capturable": False}
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 1e-2, etas: tuple = (0.5, 1.2),
-        step_sizes: tuple = (1e-6, 50), *, capturable: bool = False, foreach: bool | None = None,
-        maximize: bool = False, differentiable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable,
+        lr: float | Tensor = 1e-2,
+        etas: tuple = (0.5, 1.2),
+        step_sizes: tuple = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         check_lr(lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        super().__init__(params, dict(
-            lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize,
-            differentiable=differentiable, capturable=capturable,
-        ))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                etas=etas,
+                step_sizes=step_sizes,
+                foreach=foreach,
+                maximize=maximize,
+                differentiable=differentiable,
+                capturable=capturable,
+            ),
+        )
 
     def init_state(self, group: dict, p: Tensor, state: dict) -> None:
         lr, array = number(group["lr"]), p._array
@@ -58,14 +73,14 @@ class Rprop(BlockOptimizer):
         if maximize:
             g = xp.negative(g, out=u)
         xp.multiply(g, prev, out=t)
-        turned = t < 0
+        flipped = t < 0
         t[t > 0] = plus
-        t[turned] = minus
+        t[flipped] = minus
         t[t == 0] = 1
         xp.multiply(size, t, out=size)
         xp.clip(size, least, most, out=size)
         prev[...] = g
-        prev[turned] = 0  # a turned sign is forgotten: no second shrinking next time
+        prev[flipped] = 0  # a flipped sign is forgotten: no second shrinking next time
         xp.sign(prev, out=t)
         xp.multiply(t, size, out=t)
         xp.subtract(p, t, out=p)

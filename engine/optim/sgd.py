@@ -22,10 +22,19 @@ class SGD(BlockOptimizer):
     counters = ()
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 1e-3, momentum: float = 0, dampening: float = 0,
-        weight_decay: float | Tensor = 0, nesterov: bool = False, *, maximize: bool = False,
-        foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float | Tensor = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
         check_lr(lr)
         if momentum < 0.0:
             raise ValueError(f"Invalid momentum value: {momentum}")
@@ -33,10 +42,20 @@ class SGD(BlockOptimizer):
             raise ValueError(f"Invalid weight_decay value: {weight_decay}")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(params, dict(
-            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-            maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused,
-        ))  # fmt: skip
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                momentum=momentum,
+                dampening=dampening,
+                weight_decay=weight_decay,
+                nesterov=nesterov,
+                maximize=maximize,
+                foreach=foreach,
+                differentiable=differentiable,
+                fused=fused,
+            ),
+        )
         self.accept_fused(fused, foreach, differentiable)
 
     def prepare(self, group: dict, p: Tensor, state: dict) -> tuple[tuple[str, ...], tuple]:
@@ -48,9 +67,14 @@ class SGD(BlockOptimizer):
         elif momentum == 0 and not state:
             del self.state[p]  # torch keeps no entry for a parameter without momentum
         numbers = (
-            number(group["lr"]), momentum, group["dampening"], number(group["weight_decay"]), group["nesterov"],
-            group["maximize"], first,
-        )  # fmt: skip
+            number(group["lr"]),
+            momentum,
+            group["dampening"],
+            number(group["weight_decay"]),
+            group["nesterov"],
+            group["maximize"],
+            first,
+        )
         return ("momentum_buffer",) if momentum != 0 else (), numbers
 
     @staticmethod
@@ -59,7 +83,7 @@ class SGD(BlockOptimizer):
         t, u = scratch
         if weight_decay:
             g = effective(xp, p, g, weight_decay, maximize, u)
-            maximize = False  # done; else the sign is turned where the gradient is added
+            maximize = False  # done; else the sign is flipped where the gradient is added
         if buf is None:
             xp.multiply(g, lr, out=t)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine import backends
-from engine.grad_mode import enable_grad
+from engine.core.grad_mode import enable_grad
 from engine.optim.optimizer import Optimizer, check_betas, check_lr, number, zeros_like
 from engine.tensor import Tensor
 
@@ -20,9 +20,13 @@ class SparseAdam(Optimizer):
     """
 
     def __init__(
-        self, params: Iterable, lr: float | Tensor = 1e-3, betas: tuple = (0.9, 0.999), eps: float = 1e-8,
+        self,
+        params: Iterable,
+        lr: float | Tensor = 1e-3,
+        betas: tuple = (0.9, 0.999),
+        eps: float = 1e-8,
         maximize: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_lr(lr, positive=True)
         if not eps > 0.0:
             raise ValueError(f"Invalid epsilon value: {eps}")

@@ -11,8 +11,8 @@ from copy import deepcopy
 from itertools import chain
 from typing import Any
 
-from engine import dtypes
-from engine.grad_mode import no_grad
+from engine.core import dtypes
+from engine.core.grad_mode import no_grad
 from engine.nn.modules.batchnorm import _BatchNorm
 from engine.nn.modules.module import Module
 from engine.ops.from_data import tensor
@@ -21,9 +21,14 @@ from engine.optim.optimizer import Optimizer
 from engine.tensor import Tensor
 
 __all__ = [
-    "SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn",
+    "SWALR",
+    "AveragedModel",
+    "get_ema_avg_fn",
+    "get_ema_multi_avg_fn",
+    "get_swa_avg_fn",
+    "get_swa_multi_avg_fn",
     "update_bn",
-]  # fmt: skip
+]
 
 
 _One = Callable[[Tensor, Tensor, Any], Tensor]
@@ -107,7 +112,7 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the averaged copy gives for these arguments."""
+        """Run the averaged copy on these arguments."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
@@ -181,7 +186,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How far the rate has gone after `step` steps: 0 at the start, 1 at swa_lr."""
+        """Return the progress of the rate after `step` steps: 0 at the start, 1 at swa_lr."""
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 

@@ -13,14 +13,25 @@ from .files import Directory, GlobGroup
 from .importer import Importer, ObjMismatchError, ObjNotFoundError, OrderedImporter, PackageImporter, sys_importer
 
 __all__ = [
-    "Contents", "Directory", "EmptyMatchError", "GlobGroup", "Importer", "ObjMismatchError", "ObjNotFoundError",
-    "OrderedImporter", "PackageExporter", "PackageImporter", "PackagingError", "contents", "is_from_package",
+    "Contents",
+    "Directory",
+    "EmptyMatchError",
+    "GlobGroup",
+    "Importer",
+    "ObjMismatchError",
+    "ObjNotFoundError",
+    "OrderedImporter",
+    "PackageExporter",
+    "PackageImporter",
+    "PackagingError",
+    "contents",
+    "is_from_package",
     "sys_importer",
-]  # fmt: skip
+]
 
 
 def is_from_package(obj: object) -> bool:
-    """Whether a module, or an object by its class, was loaded by a PackageImporter."""
+    """Return whether a module, or an object by its class, was loaded by a PackageImporter."""
     from types import ModuleType
 
     name = obj.__name__ if isinstance(obj, ModuleType) else type(obj).__module__

@@ -1,4 +1,4 @@
-"""What a package holds, told without executing anything of it."""
+"""The contents of a package, read without executing anything of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def extern_names(archive: ZipArchive, root: str) -> tuple[str, ...]:
 
 
 def contents(file_or_buffer: Any) -> Contents:
-    """What the package holds: nothing of it is imported, called or built.
+    """Return the contents of a package: nothing of it is imported, called or built.
 
     file_or_buffer: path or binary file object.  Raises UnpicklingError for a file that is damaged or no package.
     """

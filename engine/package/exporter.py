@@ -279,7 +279,7 @@ class PackageExporter:
         return [name for name, needs in self._edges.items() if module_name in needs]
 
     def all_paths(self, src: str, dst: str) -> str:
-        """The ways from a module to one that it needs, as lines `a -> b`."""
+        """The paths from a module to one that it needs, as lines `a -> b`."""
         found: list[str] = []
         pending: list[tuple[str, ...]] = [(src,)]
         while pending:

@@ -37,7 +37,7 @@ class GlobGroup:
         return re.compile("".join(map(part, pattern.split(self.separator))) + r"\Z")
 
     def matches(self, candidate: str) -> bool:
-        """Whether a name is one of the group."""
+        """Return whether a name is one of the group."""
         name = self.separator + candidate
         return any(p.match(name) for p in self._include) and not any(p.match(name) for p in self._exclude)
 
@@ -61,7 +61,7 @@ class Directory:
         here.children[parts[-1]] = Directory(parts[-1], False)
 
     def has_file(self, filename: str) -> bool:
-        """Whether a path below is there."""
+        """Return whether a path below is there."""
         here = self
         for part in filename.split("/"):
             if part not in here.children:

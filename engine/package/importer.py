@@ -72,7 +72,7 @@ sys_importer = _SysImporter()
 
 
 class OrderedImporter(Importer):
-    """Several importers, asked in order."""
+    """Several importers, tried in order."""
 
     def __init__(self, *args: Importer) -> None:
         self._importers = list(args)
@@ -239,7 +239,7 @@ class PackageImporter(Importer):
         return "" if place is None or not place[0] else self._bytes(place[0]).decode("utf-8")
 
     def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        """What an import statement in the package's code does."""
+        """Execute an import statement of the package's code."""
         if level:
             package = demangled((globals or {}).get("__package__", ""))
             parts = package.split(".")

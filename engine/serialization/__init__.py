@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .allow import AllowList, add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals, safe_names
-from .errors import UnpicklingError
+from .errors import SourceChangeWarning, UnpicklingError
 from .formats import (
     Conversion,
     Description,
@@ -25,20 +25,39 @@ from .formats import (
     sniff,
 )
 from .sharded import is_index, read_index, read_shards
+from .source import is_path
 
 __all__ = [
-    "Conversion", "Description", "UnpicklingError", "add_safe_globals", "clear_safe_globals", "convert",
-    "default_restore_location", "describe", "get_safe_globals", "get_unsafe_globals_in_checkpoint", "is_index", "load",
-    "load_safetensors", "read_arrays", "read_index", "read_shards", "safe_globals", "safe_names", "save",
-    "save_safetensors", "sniff",
-]  # fmt: skip
+    "Conversion",
+    "Description",
+    "SourceChangeWarning",
+    "UnpicklingError",
+    "add_safe_globals",
+    "clear_safe_globals",
+    "convert",
+    "default_restore_location",
+    "describe",
+    "get_safe_globals",
+    "get_unsafe_globals_in_checkpoint",
+    "is_index",
+    "load",
+    "load_safetensors",
+    "read_arrays",
+    "read_index",
+    "read_shards",
+    "safe_globals",
+    "safe_names",
+    "save",
+    "save_safetensors",
+    "sniff",
+]
 
 
 MAP_LOCATION = Any  # of annotations: a device, its name, a dict of names, or a function of storage and tag
 
 
 def _is_zipfile(f: Any) -> bool:
-    """Whether a file, where it stands now, begins as zip files do; it stands there afterwards."""
+    """Return whether a file, where it stands now, begins as zip files do; it stands there afterwards."""
     at = f.tell()
     start = f.read(4)
     f.seek(at)
@@ -69,29 +88,45 @@ def load(
 ) -> Any:
     """Read what `save`, torch.save or safetensors wrote (torch.load).
 
-    f: path or binary file object.  map_location: device, string, dict of device tags, or function(storage, tag).
-    mmap: None maps a zip or safetensors file where that is possible, so that nothing is copied and tensors can be
-    written without changing the file; True demands it; False copies.  A mapped file must not be changed in place.
-
     Files are read by an interpreter that builds tensors, containers, numbers and values of the standard library
     (`argparse.Namespace`, paths, dates, ...) and calls nothing.  A member of an enumeration whose class cannot be
-    imported is its value under the class's name.  Other classes are refused unless listed:
-    allow=[Class, function, (Class, "path.in.file"), "torch.nn.*"], `add_safe_globals` or, by name alone, `safe_names`.
-    weights_only=False also accepts classes of modules that the caller has imported already, or of submodules of such
-    packages, made without calling them; it imports nothing else and never runs a function named by the file.
+    imported is its value under the class's name.  The index of a sharded checkpoint (`model.safetensors.index.json`,
+    `pytorch_model.bin.index.json`) is read with all files that it names: a dict of tensors by name.  The CRC-32 of what
+    is read from a zip file is compared, but with mmap=True, which reads pages when they are used.
 
-    The index of a sharded checkpoint (`model.safetensors.index.json`, `pytorch_model.bin.index.json`) is read with all
-    files that it names: a dict of tensors by name.  They lie beside it, or where `shards` says: name -> path.
+    Args:
+        f: A path or binary file object.
+        map_location: A device, string, dict of device tags, or function(storage, tag).
+        pickle_module: Accepted.
+        weights_only: False also accepts classes of modules that the caller has imported already, or of submodules of
+            such packages, made without calling them; nothing else is imported, and no function of a file runs.
+        mmap: None maps a zip or safetensors file where that is possible, so that nothing is copied and tensors can be
+            written without changing the file; True demands it; False copies.  Do not change a mapped file in place.
+        allow: Classes that are not refused: [Class, function, (Class, "path.in.file"), "torch.nn.*"], beside those of
+            `add_safe_globals` and, by name alone, `safe_names`.
+        encoding: Of text in files that Python 2 wrote.
+        shards: Where the files of an index are, name -> path; by default beside it.
 
-    The CRC-32 of what is read from a zip file is compared, but with mmap=True, which reads pages when they are used.
+    Returns:
+        The object that was saved.
 
-    Raises UnpicklingError (a pickle.UnpicklingError and a RuntimeError) with one sentence for a file that is
-    damaged or refused, OSError for one that cannot be read, RuntimeError for a device that is not there.
+    Raises:
+        UnpicklingError: the file is damaged or refused, in one sentence (a pickle.UnpicklingError and a RuntimeError).
+        OSError: the file cannot be read.
+        RuntimeError: a device is not there.
     """
     from ._tensors import TensorBuilder
 
     if pickle_module is not None and weights_only:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+    if not is_path(f):
+        for needed in ("tell", "seek"):
+            if not hasattr(f, needed):
+                raise AttributeError(
+                    f"{type(f).__name__!r} object has no attribute {needed!r}. You can only torch.load from a file "
+                    "that is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it "
+                    "instead."
+                )
     if pickle_load_args:
         unknown = set(pickle_load_args) - {"errors", "fix_imports", "buffers"}
         if unknown:
@@ -111,10 +146,18 @@ def save(
 ) -> None:
     """Write an object so that `load` and real torch read it (torch.save).
 
-    f: path or binary file object.  A path is replaced in one step at the end.  Tensors that share memory share it
-    after loading, views keep strides and offsets (and bring their whole storage along).  Classes of the engine are
-    written under torch's names.  Raises pickle.PicklingError for objects that have no pickled form.
-    pickle_protocol: any that Python's pickle has; the pickle within is of protocol 2, which readers of each take.
+    Tensors that share memory share it after loading, views keep strides and offsets (and bring their whole storage
+    along).  Classes of the engine are written under torch's names.
+
+    Args:
+        obj: Tensors in containers of the standard library, modules, or what else can be pickled.
+        f: A path, which is replaced in one step at the end, or a binary file object.
+        pickle_module: Accepted.
+        pickle_protocol: Any that Python's pickle has; the pickle within is of protocol 2, which readers of each take.
+
+    Raises:
+        pickle.PicklingError: an object has no pickled form.
+        OSError: the path cannot be written.
     """
     from ._tensors import rename, substitute
     from .writers import opened, write_legacy, write_zip

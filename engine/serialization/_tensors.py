@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-import engine
-from engine import backends, dtypes, float8, layouts
-from engine._checks import numel
-from engine.device import CPU, device
-from engine.encoded import EncodedTensor
-from engine.hooks import warn_if_unserializable
-from engine.storage import Memory, Storage, UntypedStorage, root_of, strided
+from engine import backends
+from engine.core import dtypes, layouts
+from engine.core.checks import numel
+from engine.core.device import CPU, device
+from engine.core.hooks import warn_if_unserializable
+from engine.core.storage import Memory, Storage, UntypedStorage, root_of, strided
+from engine.encoded import EncodedTensor, float8
 from engine.tensor import _INTERNAL, Size, Tensor, wrap
+from engine.torch_names.facade import facade
 
 from .errors import CallerError, UnpicklingError, shown
 from .pickler import Global, Persistent, Reduce, Token
@@ -25,7 +26,7 @@ __all__ = ["LocatedStorage", "TensorBuilder", "default_restore_location", "renam
 
 
 class LocatedStorage(Storage):
-    """What a `map_location` function is given: a storage on the CPU that can be asked for on a device.
+    """The argument of a `map_location` function: a storage on the CPU that can be requested for a device.
 
     `cuda(i)`, `cpu()` and `to(device)` return the same storage, marked for that device; the copy is made once,
     when its tensors are built.
@@ -144,7 +145,7 @@ class TensorBuilder:
 
     def quantized(self, integers: np.ndarray, scale: Any, zero: Any, axis: int | None) -> Any:
         """A quantized tensor; (n) scales and zero points along `axis`."""
-        from engine.quantized import from_integers
+        from engine.encoded.quantized import from_integers
 
         if axis is not None:
             scale, zero = scale.reshape(-1), zero.reshape(-1)
@@ -225,14 +226,18 @@ def host_array(plan: ArchiveLayout, tensor: Tensor) -> tuple[np.ndarray, str]:
         host = plan.copies[id(memory)] = (np.ascontiguousarray(flat), memory)
     width = tensor.element_size()
     array = np.ndarray(
-        tuple(tensor.shape), dtypes.to_numpy(tensor.dtype), host[0], tensor.storage_offset() * width,
+        tuple(tensor.shape),
+        dtypes.to_numpy(tensor.dtype),
+        host[0],
+        tensor.storage_offset() * width,
         [s * width for s in tensor.stride()],
-    )  # fmt: skip
+    )
     return array, f"cuda:{where.index or 0}"
 
 
 def substitute(plan: ArchiveLayout, obj: Any) -> Token | None:
-    """How torch's pickles write a tensor, parameter, storage, dtype, device or size; None for other objects."""
+    """Return the form in which torch's pickles write a tensor, parameter, storage, dtype, device or size; None for
+    other objects."""
     if isinstance(obj, Tensor):
         return _tensor_token(plan, obj)
     if isinstance(obj, Absent | EnumValue):
@@ -307,11 +312,12 @@ def _quantized_token(plan: ArchiveLayout, tensor: Any) -> Reduce:
 
 
 def rename(module: str, name: str) -> tuple[str, str]:
-    """Where real torch keeps a class or function of the engine: `engine.nn.modules.conv` is `torch.nn.modules.conv`."""
+    """Return the module and name under which real torch has a class or function of the engine: `engine.nn.modules.conv`
+    is `torch.nn.modules.conv`."""
     if module != "engine" and not module.startswith("engine."):
         return module, name
     if module.startswith(("engine.nn._functional", "engine.ops.")):  # functions, which a model keeps as activations
-        return ("torch" if module[7:10] == "ops" and hasattr(engine, name) else "torch.nn.functional"), name
+        return ("torch" if module[7:10] == "ops" and hasattr(facade(), name) else "torch.nn.functional"), name
     for package in ("nn.modules", "nn.functional", "nn", "optim"):
         if module == f"engine.{package}" or module.startswith(f"engine.{package}."):
             return (f"torch{module[6:]}" if package == "nn.modules" else f"torch.{package}"), name

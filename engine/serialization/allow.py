@@ -10,14 +10,25 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from engine.core.slots import Several
 from engine.dispatch import OPS, PUBLIC
+from engine.torch_names.facade import facade
 
 from .placeholders import Absent
 
 __all__ = [
-    "BLOCKED_MODULES", "AllowList", "add_safe_globals", "check_name", "clear_safe_globals", "engine_twin",
-    "get_safe_globals", "get_safe_names", "homes", "safe_globals", "safe_names",
-]  # fmt: skip
+    "BLOCKED_MODULES",
+    "AllowList",
+    "add_safe_globals",
+    "check_name",
+    "clear_safe_globals",
+    "engine_twin",
+    "get_safe_globals",
+    "get_safe_names",
+    "homes",
+    "safe_globals",
+    "safe_names",
+]
 
 # Refused even when allowed: nothing in them is data.
 BLOCKED_MODULES = frozenset({
@@ -25,10 +36,23 @@ BLOCKED_MODULES = frozenset({
     "code", "codeop", "webbrowser", "pickle", "_pickle", "marshal", "pdb", "bdb", "timeit", "signal", "pkgutil",
     "zipimport", "operator", "_operator", "multiprocessing",
 })  # fmt: skip
-_BLOCKED_BUILTINS = frozenset({
-    "eval", "exec", "compile", "__import__", "open", "getattr", "setattr", "delattr", "input", "breakpoint", "globals",
-    "locals", "vars",
-})  # fmt: skip
+_BLOCKED_BUILTINS = frozenset(
+    {
+        "eval",
+        "exec",
+        "compile",
+        "__import__",
+        "open",
+        "getattr",
+        "setattr",
+        "delattr",
+        "input",
+        "breakpoint",
+        "globals",
+        "locals",
+        "vars",
+    }
+)
 # Modules whose classes are never built for a name alone: the standard library, and what reads the file.
 _NEVER_BUILT = frozenset(sys.stdlib_module_names | {"numpy", "engine", "hubcli"})
 _SCRIPTS = frozenset({"__main__", "__mp_main__"})
@@ -39,7 +63,7 @@ _registered: dict[Any, None] = {}
 # Names that the user of this process permits, as `safe_names` describes.
 _names: dict[str, None] = {}
 # Functions of a module's name that know modules which `sys.modules` has under another name; a higher layer adds one.
-homes: list[Callable[[str], Any]] = []
+homes: Several[Callable[[str], Any]] = Several()
 
 
 def add_safe_globals(safe_globals: Iterable[Any]) -> None:
@@ -50,7 +74,7 @@ def add_safe_globals(safe_globals: Iterable[Any]) -> None:
 
 
 def get_safe_globals() -> list[Any]:
-    """What `add_safe_globals` has been given so far."""
+    """Return the globals registered by `add_safe_globals` so far."""
     return list(_registered)
 
 
@@ -133,7 +157,7 @@ def _check(entry: Any) -> None:
 
 
 def is_blocked(path: str) -> bool:
-    """Whether `path` may not be allowed at all."""
+    """Return whether `path` may not be allowed at all."""
     root, _, rest = path.partition(".")
     return root in BLOCKED_MODULES or (root == "builtins" and rest in _BLOCKED_BUILTINS)
 
@@ -147,9 +171,9 @@ def engine_twin(path: str) -> Any:
     """
     module, _, name = path.rpartition(".")
     if module in ("torch", "torch._C._nn"):
-        import engine
+        from engine import nn
 
-        found = getattr(engine if module == "torch" else engine.nn.functional, name, None)  # may define the op
+        found = getattr(facade() if module == "torch" else nn.functional, name, None)  # may define the op
         return found if name in OPS or name in PUBLIC else None
     if not path.startswith(("torch.nn.", "torch.optim.")) or path.startswith("torch.nn.parameter."):
         return None
@@ -279,11 +303,11 @@ class AllowList:
         return found
 
     def may_call(self, found: Any) -> bool:
-        """Whether the caller listed this very object, so that a file may call it with arguments."""
+        """Return whether the caller listed this very object, so that a file may call it with arguments."""
         return id(found) in self.objects
 
     def may_build(self, cls: type) -> bool:
-        """Whether instances of `cls` may be made empty and given a state.
+        """Return whether instances of `cls` may be made empty and given a state.
 
         A class that is only imported, not listed, must be a module or an optimizer, or have no code of its own
         that runs on the way (`__setstate__`, `__del__`).
@@ -304,7 +328,7 @@ def _stateful_classes() -> tuple[type, ...]:
 
 
 def _import_submodule(module: str) -> bool:
-    """Import `module` if it lies in a package that is imported already; whether that succeeded."""
+    """Import `module` if it is in a package that is imported already; whether that succeeded."""
     package, *rest = module.split(".")
     if not rest or module in sys.modules or not hasattr(sys.modules.get(package), "__path__"):
         return False
@@ -318,7 +342,7 @@ def _import_submodule(module: str) -> bool:
 
 
 def _in_memory(path: str, module: str | None = None, name: str | None = None) -> Any:
-    """What `path` names among the modules that are already imported, or None.
+    """Return the object that `path` names among the modules that are already imported, or None.
 
     A dotted name leads from a class to a class inside it; it never goes through a module, which has whatever
     others it imports among its names.
@@ -329,7 +353,7 @@ def _in_memory(path: str, module: str | None = None, name: str | None = None) ->
 
 
 def _member(found: Any, name: str) -> Any:
-    """What the dotted `name` leads to from a module, or None."""
+    """Return the callable under the dotted `name` in a module, or None."""
     for depth, part in enumerate(name.split(".")):
         if found is None or part.startswith("__") or (depth and not isinstance(found, type)):
             return None

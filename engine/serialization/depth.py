@@ -1,4 +1,4 @@
-"""How deep containers of a checkpoint are nested, and which of them hold storages that stand for values."""
+"""The depth of a checkpoint's nested containers, and those of them that hold storages in the place of values."""
 
 from __future__ import annotations
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LIMITS", "CallerError", "Limits", "UnpicklingError", "UnsupportedGlobalError", "shown"]
+__all__ = [
+    "DEFAULT_LIMITS",
+    "CallerError",
+    "Limits",
+    "SourceChangeWarning",
+    "UnpicklingError",
+    "UnsupportedGlobalError",
+    "shown",
+]
 
 
 class UnpicklingError(pickle.UnpicklingError, RuntimeError):
@@ -20,6 +28,10 @@ class UnpicklingError(pickle.UnpicklingError, RuntimeError):
     def __init__(self, reason: str, file: str | None = None, globals: tuple[str, ...] = ()) -> None:
         super().__init__(f"{shown(file, 300)}: {reason}" if file else reason)
         self.reason, self.file, self.globals = reason, file, globals
+
+
+class SourceChangeWarning(Warning):
+    """What torch says of a module whose code is not the one that was saved; never given here, code is not compared."""
 
 
 class UnsupportedGlobalError(UnpicklingError):

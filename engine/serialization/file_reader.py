@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
-from engine.dtypes import dtype as _dtype
+from engine.core.dtypes import dtype as _dtype
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 from .errors import UnpicklingError
@@ -32,7 +32,7 @@ class PyTorchFileReader:
         self._root = f"{root.pop()}/"
 
     def has_record(self, name: str) -> bool:
-        """Whether there is such a record."""
+        """Return whether there is such a record."""
         return self._root + name in self._zip.entries
 
     def get_all_records(self) -> list[str]:
@@ -50,7 +50,7 @@ class PyTorchFileReader:
         data = bytearray(self.get_record(name))
         if len(data) < numel * dtype.itemsize:
             raise RuntimeError(f"record {name} has {len(data)} bytes, fewer than {numel} elements of {dtype}")
-        return engine.frombuffer(data, dtype=dtype, count=numel) if numel else engine.empty(0, dtype=dtype)
+        return torch.frombuffer(data, dtype=dtype, count=numel) if numel else torch.empty(0, dtype=dtype)
 
     def version(self) -> int:
         """The version of the format."""

@@ -1,4 +1,4 @@
-"""Telling the formats apart, reading any of them, and converting between them."""
+"""Recognise the formats, read any of them, and convert between them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ from .source import Source, is_path, naming
 from .ziparchive import ZipArchive
 
 __all__ = [
-    "Conversion", "Description", "convert", "describe", "format_of", "get_unsafe_globals_in_checkpoint", "read",
-    "read_arrays", "sniff",
-]  # fmt: skip
+    "Conversion",
+    "Description",
+    "convert",
+    "describe",
+    "format_of",
+    "get_unsafe_globals_in_checkpoint",
+    "read",
+    "read_arrays",
+    "sniff",
+]
 
 _LEGACY_HEAD = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the magic number as LONG1
 _OTHERS = (
@@ -58,7 +65,7 @@ def format_of(source: Source) -> str:
 
 
 def _old_tar(head: bytes) -> bool:
-    """Whether 512 bytes are a tar header without the `ustar` mark: their checksum tells."""
+    """Return whether 512 bytes are a tar header without the `ustar` mark: their checksum tells."""
     if len(head) < 512 or not head[0]:
         return False
     try:
@@ -105,8 +112,7 @@ def _unknown(source: Source) -> UnpicklingError:
 def _package() -> UnpicklingError:
     return UnpicklingError(
         "the file is a torch.package archive, whose Python source would be executed: torch.package.PackageImporter "
-        "does "
-        "that, for what is trusted"
+        "does that, for what is trusted"
     )
 
 
@@ -226,7 +232,8 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Description:
-    """What a checkpoint holds: tensors as (name, shape, dtype), paths of other values, files, bytes of the tensors.
+    """The contents of a checkpoint: tensors as (name, shape, dtype), paths of other values, files, bytes of the
+    tensors.
 
     Names are those that `convert` would give.  metadata: that of a safetensors file.  files: of a sharded checkpoint.
     """
@@ -240,7 +247,7 @@ class Description:
 
 
 def describe(f: Any, names: Iterable[str] = ()) -> Description:
-    """What the checkpoint at the path `f` holds; its tensors are not copied.
+    """Describe the checkpoint at the path `f`; its tensors are not copied.
 
     names: of classes that the file may name, as `safe_names` takes them.  Raises UnpicklingError for a bad file.
     """
@@ -256,7 +263,7 @@ def describe(f: Any, names: Iterable[str] = ()) -> Description:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What `convert` did.
+    """The result of `convert`.
 
     bytes: size of the new file.  tensors: how many it holds.  format: safetensors, zip or legacy.  skipped: paths of
     the values that safetensors has no form for.  shared: groups of names whose tensors shared memory and are now
@@ -384,7 +391,8 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def _sharing(tensors: Mapping[str, np.ndarray]) -> tuple[tuple[str, ...], ...]:
-    """The groups of names whose memory overlaps; UnpicklingError where writing them apart would multiply the file."""
+    """The groups of names whose memory overlaps; UnpicklingError where writing each on its own would multiply the
+    file."""
     places = sorted((*byte_bounds(array), name) for name, array in tensors.items() if array.size)
     groups: list[list[str]] = []
     end = distinct = 0

@@ -1,4 +1,4 @@
-"""What the global names in a checkpoint stand for: torch's own list, each with a constructor written here.
+"""The meaning of global names in a checkpoint: torch's own list, each with a constructor written here.
 
 The list is that of torch 2.13's `weights_only` (torch/_weights_only_unpickler.py), plus numpy scalars and
 plain arrays, defaultdict over plain factories, values of the standard library (`plain`), members of enumerations whose
@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import dtypes
+from engine.core import dtypes
+
 from . import numpy_values, plain
 from .allow import AllowList, is_blocked
 from .errors import UnpicklingError, UnsupportedGlobalError, shown
@@ -93,8 +94,11 @@ class TensorClass(_Named):
 # -- plain values --------------------------------------------------------------------------------------
 
 _RENAMED = {
-    "__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core", "pathlib._local": "pathlib",
-}  # fmt: skip
+    "__builtin__": "builtins",
+    "copy_reg": "copyreg",
+    "numpy._core": "numpy.core",
+    "pathlib._local": "pathlib",
+}
 _OLD_NAMES = {
     "builtins.unicode": "builtins.str",
     "builtins.long": "builtins.int",
@@ -107,9 +111,11 @@ _FACTORIES: dict[str, Any] = {
 }
 _FACTORIES["typing.Any"] = typing.Any
 _CONTAINERS = {
-    "builtins.set": set, "collections.OrderedDict": OrderedDict, "collections.Counter": Counter,
+    "builtins.set": set,
+    "collections.OrderedDict": OrderedDict,
+    "collections.Counter": Counter,
     "collections.deque": deque,
-}  # fmt: skip
+}
 _QSCHEMES = ("per_tensor_affine", "per_tensor_symmetric", "per_channel_affine", "per_channel_symmetric",
              "per_channel_affine_float_qparams")  # fmt: skip
 _UNSUPPORTED = {
@@ -314,8 +320,9 @@ def _rebuild_v3(r: SafeResolver, u: Unpickler, storage: Any, offset: Any, size: 
 
 
 @_function("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
-def _rebuild_parameter(r: SafeResolver, u: Unpickler, data: Any, requires_grad: Any = True, hooks: Any = None,
-                       state: Any = None) -> Any:  # fmt: skip
+def _rebuild_parameter(
+    r: SafeResolver, u: Unpickler, data: Any, requires_grad: Any = True, hooks: Any = None, state: Any = None
+) -> Any:
     u.budget.spend(512)
     result = r.builder.parameter(r.tensor_of(data), requires_grad is True)
     if state:
@@ -337,8 +344,11 @@ def _rebuild_from_type(r: SafeResolver, u: Unpickler, function: Any, cls: Any, a
     return result
 
 
-@_function("torch._utils._rebuild_device_tensor_from_numpy", "torch._utils._rebuild_xla_tensor",
-           "torch._utils._rebuild_device_tensor_from_cpu_tensor")  # fmt: skip
+@_function(
+    "torch._utils._rebuild_device_tensor_from_numpy",
+    "torch._utils._rebuild_xla_tensor",
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor",
+)
 def _rebuild_device_tensor(
     r: SafeResolver, u: Unpickler, data: Any, dtype: Any, device: Any, requires_grad: Any
 ) -> Any:
@@ -442,12 +452,12 @@ class SafeResolver:
         self.allow = AllowList() if allow is None else allow
 
     def knows(self, path: str) -> bool:
-        """Whether a global is on torch's list."""
+        """Return whether a global is on torch's list."""
         module, _, name = path.rpartition(".")
         return named(path) is not None or (module == "torch" and name in ELEMENT_TYPES)
 
     def would_refuse(self, path: str, made: bool) -> bool:
-        """Whether a global has to be permitted first; made: whether the file makes objects of it."""
+        """Return whether a global has to be permitted first; made: whether the file makes objects of it."""
         module, _, name = path.rpartition(".")
         if self.knows(path) or path in _UNSUPPORTED or is_blocked(path):
             return False
@@ -621,7 +631,7 @@ class SafeResolver:
 
 @_function("copyreg._reconstructor")
 def _reconstructor(r: SafeResolver, u: Unpickler, cls: Any, base: Any, state: Any) -> Any:
-    """How protocols 0 and 1 make an object of a plain class."""
+    """Build an object of a plain class, as protocols 0 and 1 write it."""
     if base is not object or state is not None:
         raise UnpicklingError(f"the file creates {_what(cls)} on a base other than object, which is refused")
     return r.new(u, cls, (), {})
@@ -644,7 +654,7 @@ def _user(owner: Any, function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 class Inert(_Named):
-    """What a global, and everything made by it, becomes when a pickle is only looked at."""
+    """The stand-in for a global, and for everything made by it, when a pickle is only inspected."""
 
     __slots__ = ()
 

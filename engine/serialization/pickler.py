@@ -22,7 +22,7 @@ _BATCH = 1000
 
 
 class Token:
-    """Something that is written in a way of its own."""
+    """An object with a serialized form of its own."""
 
     __slots__ = ()
 
@@ -343,7 +343,21 @@ def _save_np_scalar(p: Pickler, obj: np.generic) -> None:
     p._save_token(Reduce(Global("numpy.core.multiarray", "scalar"), obj.dtype, obj.tobytes()), obj)
 
 
-for _kind in (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
-              np.float32, np.float64, np.complex64, np.complex128):  # fmt: skip
+for _kind in (
+    np.bool_,
+    np.int8,
+    np.int16,
+    np.int32,
+    np.int64,
+    np.uint8,
+    np.uint16,
+    np.uint32,
+    np.uint64,
+    np.float16,
+    np.float32,
+    np.float64,
+    np.complex64,
+    np.complex128,
+):
     _CONTAINERS[_kind] = _save_np_scalar
 del _kind

@@ -1,4 +1,4 @@
-"""What stands in a result for objects whose classes are not here, or are not to be run.
+"""The stand-ins in a result for objects whose classes are not here, or are not to be run.
 
 A `Placeholder` keeps what a pickle says of an object (class name, arguments, state, items) and calls nothing.  Its
 attributes are those of the state, so that `checkpoint["config"].width` works; written again it names its class as
@@ -45,7 +45,7 @@ class Absent:
         return f"<placeholder of {shown(self.path)}>"
 
     def token(self) -> Token:
-        """How it is written."""
+        """Return the token that writes it."""
         return _global(self.path)
 
 
@@ -67,7 +67,7 @@ class EnumValue:
         return hash((self.path, self.value))
 
     def token(self) -> Token:
-        """How it is written."""
+        """Return the token that writes it."""
         return Reduce(_global(self.path), self.value)
 
 

@@ -19,8 +19,17 @@ from .source import Source
 from .unpickler import Unpickler
 from .ziparchive import ZipArchive
 
-__all__ = ["LEGACY_MAGIC", "LEGACY_VERSION", "globals_of", "list_globals", "read_legacy", "read_tar", "read_zip",
-           "storage_reader", "zip_root"]  # fmt: skip
+__all__ = [
+    "LEGACY_MAGIC",
+    "LEGACY_VERSION",
+    "globals_of",
+    "list_globals",
+    "read_legacy",
+    "read_tar",
+    "read_zip",
+    "storage_reader",
+    "zip_root",
+]
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
@@ -96,16 +105,20 @@ def read_zip(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
     root = zip_root(archive)
     archive.check().verify()
     u = Unpickler(
-        archive.read(f"{root}data.pkl"), resolver=resolver, persistent_load=storage_reader(archive, root),
-        encoding=encoding, limits=limits,
-    )  # fmt: skip
+        archive.read(f"{root}data.pkl"),
+        resolver=resolver,
+        persistent_load=storage_reader(archive, root),
+        encoding=encoding,
+        limits=limits,
+    )
     return u.load()
 
 
 def storage_reader(
     archive: ZipArchive, root: str, folder: str = "data", suffix: str = ""
 ) -> Callable[[Any], RawStorage]:
-    """What answers the persistent ids of a pickle in a zip archive: the storages in `folder`, under key and suffix."""
+    """Return the function that resolves the persistent ids of a pickle in a zip archive: storages in `folder`, under
+    key and suffix."""
     order = b"little"
     if f"{root}byteorder" in archive.entries:
         order = bytes(archive.read(f"{root}byteorder")[:16])
@@ -133,9 +146,13 @@ def _native() -> bytes:
 def _plain(source: Source, position: int, encoding: str, limits: Limits) -> tuple[Any, int]:
     """A pickle of plain data at `position`, and where it ends."""
     u = Unpickler(
-        source.data, position, resolver=_NothingResolver(), encoding=encoding, limits=limits,
+        source.data,
+        position,
+        resolver=_NothingResolver(),
+        encoding=encoding,
+        limits=limits,
         budget=Budget(limits.base_memory),
-    )  # fmt: skip
+    )
     return u.load(), u.position
 
 
@@ -222,9 +239,12 @@ def read_legacy(
         return _part(whole.get(key, kind.element, location, numel), _text(view[0]), view[1], view[2], storages)
 
     u = Unpickler(
-        source.data[begin : first.position], resolver=resolver, persistent_load=persistent_load, encoding=encoding,
+        source.data[begin : first.position],
+        resolver=resolver,
+        persistent_load=persistent_load,
+        encoding=encoding,
         limits=limits,
-    )  # fmt: skip
+    )
     return u.load(), at
 
 
@@ -277,9 +297,13 @@ def read_tar(source: Source, resolver: SafeResolver, encoding: str, limits: Limi
 
     def header(position: int, end: int) -> tuple[Any, int]:
         u = Unpickler(
-            source.data[:end], position, resolver=resolver, encoding=encoding, limits=limits,
+            source.data[:end],
+            position,
+            resolver=resolver,
+            encoding=encoding,
+            limits=limits,
             budget=Budget(limits.base_memory),
-        )  # fmt: skip
+        )
         return u.load(), u.position
 
     def count(value: Any, what: str, end: int) -> int:

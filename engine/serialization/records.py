@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, float8
+from engine.core import dtypes
+from engine.encoded import float8
+
 from .errors import Limits, UnpicklingError, shown
 
 __all__ = [
@@ -24,16 +26,36 @@ __all__ = [
 
 # torch's storage class -> element type.
 STORAGE_NAMES = {
-    "BoolStorage": "bool", "ByteStorage": "uint8", "CharStorage": "int8", "ShortStorage": "int16",
-    "IntStorage": "int32", "LongStorage": "int64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "FloatStorage": "float32", "DoubleStorage": "float64", "ComplexFloatStorage": "complex64",
-    "ComplexDoubleStorage": "complex128", "QInt8Storage": "qint8", "QUInt8Storage": "quint8",
-    "QInt32Storage": "qint32", "UntypedStorage": "uint8", "_UntypedStorage": "uint8",
-}  # fmt: skip
+    "BoolStorage": "bool",
+    "ByteStorage": "uint8",
+    "CharStorage": "int8",
+    "ShortStorage": "int16",
+    "IntStorage": "int32",
+    "LongStorage": "int64",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "FloatStorage": "float32",
+    "DoubleStorage": "float64",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+    "QInt8Storage": "qint8",
+    "QUInt8Storage": "quint8",
+    "QInt32Storage": "qint32",
+    "UntypedStorage": "uint8",
+    "_UntypedStorage": "uint8",
+}
 QUANTIZED = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
 ELEMENT_TYPES = frozenset(d.name for d in dtypes.ALL) | float8.NAMES
-_SYNONYMS = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32",
-             "short": "int16", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
+_SYNONYMS = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+}
 _MAX_BYTES = 1 << 62
 MAX_DIMS = 64
 
@@ -77,7 +99,7 @@ class RawStorage:
     """One storage of a checkpoint.
 
     array: uint8 (nbytes,), writable, the root of all views on it.  name: element type.  location: torch's
-    device tag (`cpu`, `cuda:0`).  swap: whether the bytes are in the other byte order; they are turned at
+    device tag (`cpu`, `cuda:0`).  swap: whether the bytes are in the other byte order; they are swapped at
     the first use, when the width of the elements is known.  moved: what a builder keeps per device.  copied: whether
     its elements were copied into another form.
     """
@@ -103,13 +125,13 @@ class RawStorage:
         return strided(self, self.name, 0, (count,), (1,))
 
     def native(self, dtype: np.dtype) -> np.ndarray:
-        """The bytes in this machine's order for elements of `dtype`; turned in place of the first look."""
+        """The bytes in this machine's order for elements of `dtype`; swapped in place of the first look."""
         if self.swap:
             unit = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
             if unit > 1:
                 whole = self.array.size // unit * unit
-                turned = self.array[:whole].view(f"u{unit}")
-                turned.byteswap(inplace=True)
+                swapped = self.array[:whole].view(f"u{unit}")
+                swapped.byteswap(inplace=True)
             self.swap = False
         return self.array
 

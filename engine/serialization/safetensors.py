@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine._checks import contiguous_strides
+from engine.core.checks import contiguous_strides
 
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
 from .records import MAX_DIMS, RawStorage, strided
@@ -18,16 +18,31 @@ from .source import ALIGNMENT, Source
 __all__ = ["looks_like", "read_safetensors", "write_safetensors"]
 
 _NAMES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
-    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}  # fmt: skip
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
 _CODES = {name: code for code, name in _NAMES.items()}
 
 
 def looks_like(head: bytes, size: int) -> bool:
-    """Whether a file of `size` bytes that begins with `head` (16 bytes) can be of this format."""
+    """Return whether a file of `size` bytes that begins with `head` (16 bytes) can be of this format."""
     if len(head) < 9:
         return False
     (length,) = struct.unpack_from("<Q", head)
@@ -60,9 +75,11 @@ def _header(source: Source, limits: Limits) -> tuple[dict[str, Any], int]:
         raise UnpicklingError(f"the safetensors header has {values} values, more than {limits.header_values}")
     try:
         header = json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_unique,
-            parse_constant=_not_a_number, parse_float=_not_a_number,
-        )  # fmt: skip
+            raw.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_not_a_number,
+            parse_float=_not_a_number,
+        )
     except UnpicklingError:
         raise
     except (ValueError, RecursionError) as e:
@@ -133,7 +150,8 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], f: Any, metadata: Mappi
     a multiple of 64 bytes.  Memory that tensors share is written once for each.  Raises TypeError for names or
     metadata that are not text and for complex128, which the format lacks.
     """
-    from .. import dtypes, float8
+    from engine.core import dtypes
+    from engine.encoded import float8
 
     header: dict[str, Any] = {}
     if metadata:

@@ -23,7 +23,7 @@ _PLAIN_FILES = (io.FileIO, io.BufferedReader, io.BufferedRandom)  # a GzipFile h
 
 
 def is_path(f: Any) -> bool:
-    """Whether `f` names a file (str, bytes or os.PathLike)."""
+    """Return whether `f` names a file (str, bytes or os.PathLike)."""
     return isinstance(f, (str, bytes, os.PathLike))
 
 

@@ -2,7 +2,7 @@
 
 Note [Why an interpreter]
 `pickle.Unpickler` with a guarded `find_class` has been walked around more than once (CVE-2025-32434 in torch
-itself), because the machine below it calls whatever lies on its stack.  Here the machine knows containers and
+itself), because the machine below it calls whatever is on its stack.  Here the machine knows containers and
 scalars only.  Everything else - what a global name stands for, what REDUCE, NEWOBJ and BUILD do - is asked of
 a `Resolver`, and the default answer is a refusal that names the global.  The opcodes are those of protocols 0
 to 5 (https://docs.python.org/3/library/pickletools.html) but for the ones that import by number (EXT*), that
@@ -35,7 +35,7 @@ _FREE_KEYS = frozenset({str, bytes, bool, type(None)})  # hashes that are salted
 
 
 class Resolver(Protocol):
-    """What the interpreter asks about everything that is not a container or a scalar."""
+    """The interface through which the interpreter resolves everything that is not a container or a scalar."""
 
     def find_global(self, u: Unpickler, module: str, name: str) -> Any:
         """The object that stands for `module.name`, or UnpicklingError."""
@@ -50,7 +50,7 @@ class Resolver(Protocol):
         """The value of BUILD: normally `instance`, changed."""
 
     def storage(self, storage: RawStorage) -> Any:
-        """What a storage becomes that stands in the result by itself."""
+        """Return the value of a storage that stands in the result by itself."""
 
     def fill(self, u: Unpickler, target: Any, items: list, kind: str) -> None:
         """Put items (kind `list`, or `dict` with keys and values alternating) into a foreign container."""
@@ -117,16 +117,16 @@ class Unpickler:
     def finish(self, result: Any) -> Any:
         """Check the depth of the result, and let storages that stand in it by themselves become values."""
         for holder in check_depth((result, *self.attributes), self.limits.depth + 1):
-            self.settle(holder)
-        return self.settled(result)
+            self.resolve(holder)
+        return self.resolved(result)
 
-    def settle(self, holder: list[Any] | dict[Any, Any]) -> None:
+    def resolve(self, holder: list[Any] | dict[Any, Any]) -> None:
         """Let the storages that a list or dict holds by themselves, or in tuples, become values."""
         for key, value in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
             if type(value) is RawStorage or isinstance(value, tuple):
-                holder[key] = self.settled(value)
+                holder[key] = self.resolved(value)
 
-    def settled(self, value: Any) -> Any:
+    def resolved(self, value: Any) -> Any:
         """`value`, or where it is a storage or a tuple that holds some, what is made of it: the same every time."""
         if type(value) is RawStorage:
             if id(value) not in self.made:
@@ -135,7 +135,7 @@ class Unpickler:
         if not isinstance(value, tuple):
             return value
         if id(value) not in self.made:
-            parts = [self.settled(part) for part in value]
+            parts = [self.resolved(part) for part in value]
             same = all(part is old for part, old in zip(parts, value))
             kind: Any = type(value)
             self.made[id(value)] = value, value if same else kind(*parts) if hasattr(value, "_fields") else kind(parts)
@@ -211,7 +211,7 @@ class Unpickler:
                 self.check_key(key, filled)
 
     def _numbers_in(self, key: Any) -> int:
-        """How many parts of a tuple there are, 0 if all are text; one that is too large or too deep is refused."""
+        """Count the parts of a tuple, 0 if all are text; one that is too large or too deep is refused."""
         pending, parts, numbers = list(key), len(key), False
         while pending:
             part = pending.pop()
@@ -278,9 +278,15 @@ class Unpickler:
 _DISPATCH: list[Callable[[Unpickler], None] | None] = [None] * 256
 _STOP = ord(".")
 _REFUSED = {
-    ord("i"): "INST", ord("o"): "OBJ", ord("P"): "PERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4",
-    0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
-}  # fmt: skip
+    ord("i"): "INST",
+    ord("o"): "OBJ",
+    ord("P"): "PERSID",
+    0x82: "EXT1",
+    0x83: "EXT2",
+    0x84: "EXT4",
+    0x97: "NEXT_BUFFER",
+    0x98: "READONLY_BUFFER",
+}
 
 _u16, _i32, _u32 = struct.Struct("<H").unpack_from, struct.Struct("<i").unpack_from, struct.Struct("<I").unpack_from
 _u64, _f64 = struct.Struct("<Q").unpack_from, struct.Struct(">d").unpack_from

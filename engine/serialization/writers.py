@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from engine._checks import contiguous_strides
+from engine.core.checks import contiguous_strides
 
 from .pickler import Global, Persistent, Pickler, PicklingError, Reduce, Token
 from .readers import LEGACY_MAGIC, LEGACY_VERSION
@@ -188,9 +188,24 @@ class ZipWriter:
         values = ([size, size] if wide else []) + ([header] if header >= ZIP64_LIMIT else [])
         extra = struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
         fields = struct.pack(
-            "<6H3L5H2L", version, version, 0x0800, 0, 0, 0x21, crc, short, short, len(raw), len(extra), 0, 0, 0, 0,
+            "<6H3L5H2L",
+            version,
+            version,
+            0x0800,
+            0,
+            0,
+            0x21,
+            crc,
+            short,
+            short,
+            len(raw),
+            len(extra),
+            0,
+            0,
+            0,
+            0,
             min(header, 0xFFFFFFFF) if header < ZIP64_LIMIT else 0xFFFFFFFF,
-        )  # fmt: skip
+        )
         self.directory.append(b"PK\x01\x02" + fields + raw + extra)
 
     def finish(self) -> None:

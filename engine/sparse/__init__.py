@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.dispatch.overriding import always
 from engine.sparse import calls
-from engine.sparse.coordinates import SparseTensor, handler, make, rows
+from engine.sparse.coordinates import SparseTensor, make, registered, rows
 from engine.sparse.factories import check_sparse_tensor_invariants, sized, sparse_coo_tensor, spdiags, to_sparse
 from engine.sparse.products import (
     addmm,
@@ -23,6 +23,7 @@ from engine.sparse.products import (
     sampled_addmm,
     smm,
     spmm,
+    spsolve,
     sspaddmm,
 )
 from engine.sparse.reductions import log_softmax, softmax, sum
@@ -30,10 +31,29 @@ from engine.sparse.typed import CLASSES
 from engine.tensor import Tensor
 
 __all__ = [
-    "SparseTensor", "addmm", "check_sparse_tensor_invariants", "dsmm", "hsmm", "hspmm", "log_softmax", "mm", "rows",
-    "saddmm", "sampled_addmm", "sized", "smm", "softmax", "sparse_coo_tensor", "spdiags", "spmm", "sspaddmm", "sum",
-    "to_dense", "to_sparse",
-]  # fmt: skip
+    "SparseTensor",
+    "addmm",
+    "check_sparse_tensor_invariants",
+    "dsmm",
+    "hsmm",
+    "hspmm",
+    "log_softmax",
+    "mm",
+    "rows",
+    "saddmm",
+    "sampled_addmm",
+    "sized",
+    "smm",
+    "softmax",
+    "sparse_coo_tensor",
+    "spdiags",
+    "spmm",
+    "spsolve",
+    "sspaddmm",
+    "sum",
+    "to_dense",
+    "to_sparse",
+]
 
 _make = make  # what older pickles name
 
@@ -69,7 +89,7 @@ def _not_sparse(self: Tensor) -> bool:
 
 def install() -> None:
     """Give Tensor the methods that lead to and from sparse tensors, and sparse tensors their own."""
-    handler[:] = [calls.call]
+    registered.call = calls.call
     for name, function in calls.METHODS.items():
         setattr(SparseTensor, name, function)
     SparseTensor.T = property(calls.METHODS["t"], doc="The transposed matrix.")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import backends, dtypes
+from engine import backends
+from engine.core import dtypes
 from engine.dispatch import PUBLIC
 from engine.ops.coo import linear_index
 from engine.sparse.coordinates import SparseTensor, for_writing, make

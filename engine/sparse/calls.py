@@ -1,4 +1,4 @@
-"""What the engine's functions do with sparse tensors: `call` is where `SparseTensor.__torch_function__` leads.
+"""The engine's functions for sparse tensors: `call` is where `SparseTensor.__torch_function__` leads.
 
 What is neither in `FUNCTIONS` nor a method of the sparse tensor runs its own Python code; where that reaches a kernel,
 `SparseTensor._array` refuses.
@@ -6,10 +6,12 @@ What is neither in `FUNCTIONS` nor a method of the sparse tensor runs its own Py
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Set
 from types import FunctionType
 from typing import Any
 
-from engine.dispatch import PUBLIC, import_lazy
+from engine.dispatch import PUBLIC, with_fact
 from engine.dispatch.overriding import plain
 from engine.sparse import arithmetic, factories, products, reductions, shapes
 from engine.sparse.coordinates import SparseTensor, for_writing, make
@@ -17,14 +19,11 @@ from engine.tensor import Tensor
 
 __all__ = ["METHODS", "call", "names"]
 
-# Functions of single numbers whose result of zero is zero
-_ZERO_STAYS = frozenset(
-    "abs absolute asin arcsin asinh arcsinh atan arctan atanh arctanh ceil deg2rad erf erfinv expm1 floor frac isinf "
-    "isnan isneginf isposinf log1p nan_to_num rad2deg relu round sgn sign signbit sin sinh sqrt tan tanh trunc fix "
-    "positive".split()
-)
-# Functions of single numbers that are linear: repeated coordinates stay
-_LINEAR = frozenset("conj conj_physical resolve_conj resolve_neg view_as_real view_as_complex".split())
+
+@functools.cache
+def _keeping() -> tuple[Set[str], Set[str]]:
+    """Return the names of the functions of single numbers that keep zeros, and of those that are linear."""
+    return with_fact("keeps_zero").keys(), with_fact("linear").keys()
 
 
 def call(func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -35,6 +34,8 @@ def call(func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if out is not None:
         return _into(out, func, types, args, {n: v for n, v in kwargs.items() if n != "out"})
     name = func.__name__
+    if func is FUNCTIONS.get(name):  # `torch.spmm` and its like, once they are listened to: they know sparse tensors
+        return plain(func)(*args, **kwargs)
     first = args[0] if args else kwargs.get("input")
     own = None
     if isinstance(first, SparseTensor):
@@ -44,12 +45,13 @@ def call(func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if isinstance(own, FunctionType) and own is not func:
         return own(*args, **kwargs)
     if isinstance(first, SparseTensor) and args:
-        if name in _ZERO_STAYS:
+        zeros, linear = _keeping()
+        if name in zeros:
             a = first.coalesce()
             return a._with(func(a._v, *args[1:], **kwargs))
-        if name in _LINEAR:
+        if name in linear:  # repeated coordinates stay
             return _linear(func, first)
-        if name[:-1] in _ZERO_STAYS and name[-1] == "_":
+        if name[:-1] in zeros and name[-1] == "_":
             return _in_place(name, first, args[1:], kwargs)
     return plain(func)(*args, **kwargs)
 
@@ -57,7 +59,7 @@ def call(func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _into(out: Any, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result of the call written into `out`, sparse or dense."""
     if not any(isinstance(a, SparseTensor) for a in (*args, *kwargs.values())):
-        if isinstance(out, SparseTensor):
+        if isinstance(out, SparseTensor) and func.__name__ in names():  # others know sparse tensors themselves
             raise NotImplementedError(f"{func.__name__}: a dense result is not written into a sparse tensor")
         return plain(func)(*args, **kwargs, out=out)
     result = call(func, types, args, kwargs)
@@ -87,24 +89,28 @@ def _in_place(name: str, input: SparseTensor, args: Any, kwargs: dict[str, Any])
 
 
 METHODS: dict[str, Any] = {
-    **shapes.METHODS, **arithmetic.METHODS, **products.METHODS, **reductions.METHODS, **factories.METHODS,
-}  # fmt: skip
+    **shapes.METHODS,
+    **arithmetic.METHODS,
+    **products.METHODS,
+    **reductions.METHODS,
+    **factories.METHODS,
+}
 # What functions do with sparse tensors among their arguments, where that is no method of the first one.
 FUNCTIONS: dict[str, Any] = {
-    **{n: f for n, f in arithmetic.METHODS.items() if n[:2] != "__"}, **products.FUNCTIONS,
-    "cat": shapes.cat, "concat": shapes.cat, "concatenate": shapes.cat, "stack": shapes.stack, "copy_": shapes.copy_,
-    "hstack": lambda tensors: shapes.cat(tensors, 0 if tensors[0].ndim == 1 else 1),
-    "vstack": lambda tensors: shapes.cat([t.unsqueeze(0) if t.ndim == 1 else t for t in tensors]),
-    "resize_as_": shapes.resize_as_,
-}  # fmt: skip
+    **{n: f for n, f in arithmetic.METHODS.items() if n[:2] != "__"},
+    **products.FUNCTIONS,
+    **{
+        f.__name__: f for f in (shapes.cat, shapes.hstack, shapes.vstack, shapes.stack, shapes.copy_, shapes.resize_as_)
+    },
+}
 
 
 def names() -> set[str]:
     """The functions of dense tensors that have something for sparse ones."""
-    import_lazy()
+    zeros, linear = _keeping()
     own = {n for n, f in vars(SparseTensor).items() if isinstance(f, FunctionType)}
-    in_place = {f"{n}_" for n in _ZERO_STAYS}
-    return {n for n in own | FUNCTIONS.keys() | _ZERO_STAYS | _LINEAR | in_place if n in PUBLIC} | {
+    in_place = {f"{n}_" for n in zeros}
+    return {n for n in own | FUNCTIONS.keys() | zeros | linear | in_place if n in PUBLIC} | {
         "__matmul__",
         "linear",
     }

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine import backends, dtypes, layouts
-from engine._tensor_str import _with_suffixes
+from engine import backends
+from engine.core import dtypes, layouts
+from engine.core.printing import _with_suffixes
 from engine.dispatch import PUBLIC
 from engine.sparse import arithmetic
 from engine.sparse.coordinates import SparseTensor, bare_text, for_writing, make
 from engine.sparse.factories import to_sparse
 from engine.sparse.products import mm
+from engine.sparse.shapes import copy_
 from engine.tensor import Tensor, wrap
 
 __all__ = ["CompressedTensor", "crow_indices", "sparse_csr_tensor", "to_sparse_csr"]
@@ -29,7 +31,7 @@ class CompressedTensor(SparseTensor):
     layout = layouts.sparse_csr
 
     def crow_indices(self) -> Tensor:
-        """Where each row begins, and the last ends: (n + 1)."""
+        """Return the start of each row, and the end of the last: (n + 1)."""
         return self._crow  # type: ignore[no-any-return]
 
     def col_indices(self) -> Tensor:
@@ -64,7 +66,11 @@ class CompressedTensor(SparseTensor):
     def grad(self) -> Any:
         """The gradient at the places of this tensor, in rows."""
         found = self._v.grad
-        return None if found is None else self._with(found)
+        return None if found is None else self.gradient_of(found)
+
+    def gradient_of(self, found: Tensor) -> CompressedTensor:
+        """A gradient of the values as one of this tensor, in rows."""
+        return self._with(found)
 
     @grad.setter
     def grad(self, value: Any) -> None:
@@ -91,6 +97,17 @@ class CompressedTensor(SparseTensor):
         rows = other if isinstance(other, CompressedTensor) else to_sparse_csr(other)
         self.__dict__.update({n: v for n, v in rows.__dict__.items() if n != "_vc"})
         return self
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> Any:
+        """Take the values of `src`, and its rows and columns where they differ."""
+        same = isinstance(src, CompressedTensor) and src._size == self._size
+        if not same or not all(_alike(a, b) for a, b in ((self._crow, src._crow), (self._col, src._col))):
+            found = copy_(self, src, non_blocking)
+        else:
+            for_writing(self)._v.copy_(src._v)
+            found = self
+        self._vc[0] += 1
+        return found
 
     def coalesce(self) -> CompressedTensor:
         """Itself, for what works on coordinates too: rows name each element once."""
@@ -148,6 +165,11 @@ class CompressedTensor(SparseTensor):
         return memo.setdefault(id(self), self.detach().clone())
 
 
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors of indices hold the same numbers."""
+    return a.shape == b.shape and a.device == b.device and bool((a == b).all())
+
+
 def _compressed(crow: Tensor, col: Tensor, values: Tensor, size: Sequence[int]) -> CompressedTensor:
     result = object.__new__(CompressedTensor)
     rows = PUBLIC["repeat_interleave"](crow.diff().to(dtypes.int64))
@@ -203,7 +225,8 @@ def sparse_csr_tensor(
         wrong = f"`0 <= col_indices < {columns}` is not satisfied"
     if wrong:
         raise RuntimeError(f"sparse_csr_tensor(): {wrong}")
-    result = _compressed(crow, col, made if made.requires_grad else made.detach(), size)
+    # writes to the values given are none to the matrix, whose counter is its own
+    result = _compressed(crow, col, made if made.requires_grad else made.data, size)
     return result.requires_grad_() if requires_grad else result  # type: ignore[return-value]
 
 

@@ -8,12 +8,14 @@ that a class handles]); gradients of embeddings do not.  https://docs.pytorch.or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine import backends, dtypes, grad_mode, layouts
-from engine._checks import numel, wrap_dim
-from engine._tensor_str import _with_suffixes, contents
+from engine import backends
+from engine.core import dtypes, grad_mode, layouts
+from engine.core.checks import numel, wrap_dim
+from engine.core.printing import _with_suffixes, contents
+from engine.core.slots import Slot, Slots
 from engine.ops.coo import group_sum, linear_index
 from engine.tensor import Size, Tensor, wrap
 
@@ -28,7 +30,7 @@ class SparseTensor(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return handler[0](func, types, args, kwargs or {})
+        return registered.call(func, types, args, kwargs or {})
 
     @property
     def _array(self) -> Any:
@@ -93,8 +95,12 @@ class SparseTensor(Tensor):
     def grad(self) -> Any:
         """The gradient at the coordinates of this tensor, sparse and each coordinate once."""
         found = self._v.grad
-        if found is None or self._coalesced:
-            return None if found is None else make(self._i, found, self._size, True)
+        return None if found is None else self.gradient_of(found)
+
+    def gradient_of(self, found: Tensor) -> SparseTensor:
+        """A gradient of the values as one of this tensor: each coordinate once."""
+        if self._coalesced:
+            return make(self._i, found, self._size, True)
         array = self._i._array
         xp = backends.xp_of(array)
         first = xp.unique(linear_index(xp, array, self._size), return_index=True)[1]
@@ -108,11 +114,11 @@ class SparseTensor(Tensor):
         return self._size[0]
 
     def sparse_dim(self) -> int:
-        """How many dims the coordinates have."""
+        """Return the number of dims of the coordinates."""
         return self._i._array.shape[0]
 
     def dense_dim(self) -> int:
-        """How many dims each value has."""
+        """Return the number of dims of each value."""
         return len(self._size) - self.sparse_dim()
 
     _dimI, _dimV = sparse_dim, dense_dim
@@ -121,7 +127,7 @@ class SparseTensor(Tensor):
         return self._i._array.shape[1]
 
     def is_coalesced(self) -> bool:
-        """Whether the coordinates are known to be sorted and unique."""
+        """Return whether the coordinates are known to be sorted and unique."""
         return self._coalesced
 
     def in_order(self) -> bool:
@@ -289,7 +295,7 @@ class SparseTensor(Tensor):
         return _with_suffixes(head, [f"size={tuple(self._size)}", *self._suffixes()], 7, force_newline=True)
 
     def _suffixes(self) -> list[str]:
-        """What stands behind the size in the text: number of elements, device, dtype, layout and gradient."""
+        """Return the fields after the size in the text: number of elements, device, dtype, layout and gradient."""
         found = [f"nnz={self._nnz()}"]
         if self.device.type != "cpu":
             found.append(f"device='{self.device}'")
@@ -322,7 +328,15 @@ def _caster(dtype: dtypes.dtype) -> Any:
 for _name in "float double half bfloat16 int long short bool cfloat cdouble".split():
     setattr(SparseTensor, _name, _caster(getattr(dtypes, _name)))
 SparseTensor.char, SparseTensor.byte = _caster(dtypes.int8), _caster(dtypes.uint8)  # type: ignore[method-assign]
-handler: list[Any] = []  # `calls.call`, registered by the package: it knows the functions of sparse tensors
+
+
+class Registered(Slots):
+    """The function of `calls.py`, which knows their functions, that sparse tensors call."""
+
+    call: Slot[Callable[..., Any]]  # call(func, types, args, kwargs): a function called with sparse tensors
+
+
+registered = Registered()
 
 
 def bare_text(tensor: Tensor, indent: int) -> str:

@@ -1,4 +1,5 @@
-"""What makes sparse tensors: from coordinates, from dense tensors, by size, and the forms from before torch 0.4."""
+"""The factories of sparse tensors: from coordinates, from dense tensors, by size, and the forms from before torch
+0.4."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from engine import backends, dtypes, layouts
-from engine.device import device as device_of
+from engine import backends
+from engine.core import dtypes, layouts
+from engine.core.device import device as device_of
 from engine.dispatch import PUBLIC
 from engine.dispatch.overriding import made
 from engine.sparse.coordinates import SparseTensor, checked_size, make
@@ -86,10 +88,17 @@ def _check_indices(indices: Any, size: Sequence[int] | None) -> None:
 
 
 def sparse_coo_tensor(
-    indices: Any = None, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None,
-    pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
+    indices: Any = None,
+    values: Any = None,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
     is_coalesced: bool | None = None,
-) -> SparseTensor:  # fmt: skip
+) -> SparseTensor:
     """A sparse tensor from coordinates (sparse_dim, nnz) and values (nnz, *); size by default as large as needed.
 
     `sparse_coo_tensor(size)` has no elements.  Repeated coordinates add up.  RuntimeError where the numbers of
@@ -221,7 +230,7 @@ def sized(
 
 
 def legacy(dtype: Any, data: tuple[Any, ...], device: Any, where: Any) -> SparseTensor:
-    """What `sparse.FloatTensor(...)` and `sparse.new(...)` make: by sizes, or from indices, values and a size.
+    """Build a tensor for `sparse.FloatTensor(...)` and `sparse.new(...)`: by sizes, or from indices, values and a size.
 
     RuntimeError for a device of another type than `where`.
     """
@@ -247,8 +256,15 @@ def _new(self: SparseTensor, *data: Any, device: Any = None) -> SparseTensor:
     return legacy(self.dtype, data, device, self.device)
 
 
-def _new_without(self: SparseTensor, *size: Any, dtype: Any = None, device: Any = None, layout: Any = None,
-                 pin_memory: bool = False, requires_grad: bool = False) -> Any:  # fmt: skip
+def _new_without(
+    self: SparseTensor,
+    *size: Any,
+    dtype: Any = None,
+    device: Any = None,
+    layout: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Any:
     """A tensor of zeros of that size, sparse as this one unless `layout` says otherwise.  -> (*size)."""
     shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     options = {"dtype": dtype or self.dtype, "device": device or self.device, "requires_grad": requires_grad}
@@ -261,9 +277,15 @@ def _new_tensor(self: SparseTensor, data: Any, **options: Any) -> Tensor:
 
 
 def zeros_like(
-    input: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False, memory_format: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    memory_format: Any = None,
+) -> Any:
     """Zeros of the size of a sparse tensor, without elements; dense for `layout=torch.strided`.  input (*) -> (*)."""
     if layout is layouts.strided:
         options = {"dtype": dtype or input.dtype, "device": device or input.device, "requires_grad": requires_grad}
@@ -283,7 +305,13 @@ def _refused_like(name: str) -> Any:
 
 
 METHODS: dict[str, Any] = {
-    "new": _new, "new_zeros": _new_without, "new_empty": _new_without, "new_tensor": _new_tensor,
-    "to_sparse": to_sparse, "zeros_like": zeros_like, "empty_like": zeros_like, "to_sparse_coo": to_sparse,
+    "new": _new,
+    "new_zeros": _new_without,
+    "new_empty": _new_without,
+    "new_tensor": _new_tensor,
+    "to_sparse": to_sparse,
+    "zeros_like": zeros_like,
+    "empty_like": zeros_like,
+    "to_sparse_coo": to_sparse,
     **{n: _refused_like(n) for n in ("ones_like", "full_like", "rand_like", "randn_like", "new_ones", "new_full")},
-}  # fmt: skip
+}

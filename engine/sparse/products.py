@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import backends, dtypes
+from engine import backends
+from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.core.grad_mode import mode
 from engine.dispatch import PUBLIC
 from engine.ops.coo import coo_mm, group_sum, linear_index
 from engine.sparse.coordinates import SparseTensor, for_writing, make
 from engine.tensor import Tensor, wrap
 
 __all__ = [
-    "FUNCTIONS", "METHODS", "addmm", "dsmm", "hsmm", "hspmm", "mm", "saddmm", "sampled_addmm", "smm", "spmm",
+    "FUNCTIONS",
+    "METHODS",
+    "addmm",
+    "dsmm",
+    "hsmm",
+    "hspmm",
+    "mm",
+    "saddmm",
+    "sampled_addmm",
+    "smm",
+    "spmm",
     "sspaddmm",
-]  # fmt: skip
+]
 
 
 def _check_matrices(mat1: Any, mat2: Any) -> None:
@@ -83,8 +96,10 @@ def mm(mat1: Any, mat2: Any, reduce: str = "sum") -> Any:
         return mv(mat1, mat2)
     _check_matrices(mat1, mat2)
     if reduce != "sum":
-        return _reduced(mat1, mat2, reduce)
-    return coo_mm(mat1._v, mat2, mat1._i[0], mat1._i[1], mat1._size[0])
+        found = _reduced(mat1, mat2, reduce)
+    else:
+        found = coo_mm(mat1._v, mat2, mat1._i[0], mat1._i[1], mat1._size[0])
+    return guard(found, mat1, mat2) if mat1.is_sparse_csr and found.requires_grad else found
 
 
 spmm = dsmm = mm
@@ -214,16 +229,67 @@ def sampled_addmm(
             f"sampled_addmm: mat1 and mat2 shapes cannot be multiplied ({'x'.join(map(str, mat1.shape))} and "
             f"{'x'.join(map(str, mat2.shape))})"
         )
+    if out is not None:
+        if mode.enabled and any(x.requires_grad for x in (input, mat1, mat2)):
+            raise RuntimeError(
+                "sparse_sampled_addmm(): functions with out=... arguments don't support automatic differentiation, but "
+                "one of the arguments requires grad."
+            )
+        if out.layout is not input.layout:
+            raise RuntimeError(
+                f"sampled_addmm: Expected result to have the layout {input.layout} of the input, but got {out.layout}"
+            )
     rows, columns = input._i
     products = (mat1.index_select(0, rows) * mat2.t().index_select(0, columns)).sum(1) * alpha
     found = input._with(products if beta == 0 else products + input._v * beta)
+    if found.requires_grad:
+        guard(found._v, input, mat1, mat2)
     return _into(out, found)
 
 
+def spsolve(input: SparseTensor, other: Tensor, *, left: bool = True) -> Tensor:
+    """X with `input @ X = other`, by scipy's sparse LU on the CPU.  input (n, n) of the layout sparse_csr, other (n).
+
+    -> (n).  RuntimeError for another layout, sizes that do not fit and operands that require grad, ImportError without
+    scipy.
+    """
+    if not input.is_sparse_csr:
+        raise RuntimeError(f"spsolve() expects a matrix of the layout torch.sparse_csr, but got {input.layout}")
+    n = input.shape[0]
+    if tuple(input.shape) != (n, n) or tuple(other.shape) != (n,) or input.dtype is not other.dtype:
+        raise RuntimeError(
+            f"spsolve() expects a square matrix and a vector of its size and dtype, but got {list(input.shape)} "
+            f"({input.dtype}) and {list(other.shape)} ({other.dtype})"
+        )
+    if mode.enabled and (input.requires_grad or other.requires_grad):
+        raise RuntimeError("spsolve() has no derivative: detach() the operands, or use torch.linalg.solve")
+    if not left:
+        raise RuntimeError("spsolve(left=False) is not supported: solve with the transposed matrix")
+    try:
+        from scipy.sparse import csr_matrix
+        from scipy.sparse.linalg import spsolve as solve
+    except ImportError:
+        raise ImportError(
+            "sparse.spsolve is computed by scipy, which is not installed\nhint: pip install scipy"
+        ) from None
+    parts = (input._v, input._col, input._crow)  # type: ignore[attr-defined]
+    values, columns, rows = (backends.of_array(t._array).to_host(t._array) for t in parts)
+    right = backends.of_array(other._array).to_host(other._array)
+    found = solve(csr_matrix((values, columns, rows), shape=(n, n)), right)
+    return wrap(backends.xp_of(other._array).asarray(found, dtype=other._array.dtype))
+
+
 METHODS: dict[str, Any] = {
-    "mm": mm, "matmul": mm, "mv": mv, "__matmul__": mm, "smm": smm, "sspaddmm": sspaddmm, "bmm": bmm,
+    "mm": mm,
+    "matmul": mm,
+    "mv": mv,
+    "__matmul__": mm,
+    "smm": smm,
+    "sspaddmm": sspaddmm,
+    "bmm": bmm,
     "__rmatmul__": lambda self, other: mm(other, self),
-}  # fmt: skip
+}
 FUNCTIONS: dict[str, Any] = {
-    **METHODS, "hspmm": hspmm, "addmm": addmm, "addmm_": addmm_, "addmv": addmv, "linear": linear,
-}  # fmt: skip
+    **METHODS,
+    **{f.__name__: f for f in (hspmm, addmm, addmm_, addmv, linear)},
+}

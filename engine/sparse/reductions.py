@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine import backends
-from engine._checks import wrap_dim
+from engine.core.checks import wrap_dim
 from engine.dispatch import PUBLIC
 from engine.ops.coo import group_sum, linear_index
 from engine.sparse.coordinates import SparseTensor, make
@@ -106,4 +106,4 @@ def log_softmax(input: SparseTensor, dim: int, *, dtype: Any = None) -> SparseTe
     return _normalised(input, dim, dtype, True)
 
 
-METHODS: dict[str, Any] = {"sum": _sum, "norm": norm, "any": any, "softmax": softmax, "log_softmax": log_softmax}
+METHODS: dict[str, Any] = {"sum": _sum} | {f.__name__: f for f in (norm, any, softmax, log_softmax)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine import backends
-from engine._checks import numel, wrap_dim
+from engine.core.checks import numel, wrap_dim
 from engine.dispatch import PUBLIC
 from engine.sparse.coordinates import SparseTensor, checked_size, for_writing, make
 from engine.tensor import Tensor, wrap
@@ -260,6 +260,16 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     return make(join(indices, 1), join(values), (*first._size[:at], total, *first._size[at + 1 :]))
 
 
+def hstack(tensors: Any) -> SparseTensor:
+    """Tensors beside each other: `cat` along dim 1, of vectors along dim 0."""
+    return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Any) -> SparseTensor:
+    """Tensors below each other; a vector is a row."""
+    return cat([t.unsqueeze(0) if t.ndim == 1 else t for t in tensors])
+
+
 def stack(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     """Sparse tensors joined along a new dim.  n tensors (*) -> (*, n, *)."""
     return cat([t.unsqueeze(dim) for t in tensors], dim)
@@ -338,12 +348,33 @@ def _refused(name: str, text: str) -> Any:
     return refuse
 
 
+_OWN = (
+    transpose,
+    transpose_,
+    t,
+    t_,
+    permute,
+    movedim,
+    unsqueeze,
+    narrow_copy,
+    select,
+    index_select,
+    unbind,
+    zero_,
+    copy_,
+    sparse_resize_,
+    sparse_resize_and_clear_,
+    resize_as_,
+)
 METHODS: dict[str, Any] = {
-    "transpose": transpose, "transpose_": transpose_, "swapaxes": transpose, "swapdims": transpose, "t": t, "t_": t_,
-    "permute": permute, "movedim": movedim, "moveaxis": movedim, "unsqueeze": unsqueeze, "narrow_copy": narrow_copy,
-    "select": select, "index_select": index_select, "__getitem__": getitem, "unbind": unbind, "zero_": zero_,
-    "copy_": copy_, "sparse_resize_": sparse_resize_, "sparse_resize_and_clear_": sparse_resize_and_clear_,
-    "resize_as_": resize_as_, "resize_as_sparse_": resize_as_, "__iter__": lambda self: iter(unbind(self)),
-    **{n: _refused(n, "reshape is not implemented for sparse tensors") for n in ("reshape", "flatten", "view")},
-    **{n: _refused(n, "expand is unsupported for Sparse tensors") for n in ("expand", "broadcast_to", "repeat")},
-}  # fmt: skip
+    **{f.__name__: f for f in _OWN},
+    **dict.fromkeys(("swapaxes", "swapdims"), transpose),
+    "moveaxis": movedim,
+    "__getitem__": getitem,
+    "resize_as_sparse_": resize_as_,
+    "__iter__": lambda self: iter(unbind(self)),
+}
+for _dense in (Tensor.reshape, Tensor.flatten, Tensor.view):
+    METHODS[_dense.__name__] = _refused(_dense.__name__, "reshape is not implemented for sparse tensors")
+for _dense in (Tensor.expand, Tensor.broadcast_to, Tensor.repeat):
+    METHODS[_dense.__name__] = _refused(_dense.__name__, "expand is unsupported for Sparse tensors")

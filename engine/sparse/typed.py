@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.sparse.factories import legacy
 from engine.tensor import Tensor
 
@@ -15,6 +15,7 @@ class _Typed(type):
     """`sparse.FloatTensor(indices, values, size)`, and isinstance by dtype: the names before `sparse_coo_tensor`."""
 
     dtype: dtypes.dtype
+    is_cuda, is_sparse = False, True
 
     def __call__(cls, *data: Any, device: Any = None) -> Any:
         return legacy(cls.dtype, data, device, "cpu")
@@ -25,9 +26,16 @@ class _Typed(type):
 
 _TYPED = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte")
 _DTYPES = (
-    dtypes.float64, dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.int64, dtypes.int32, dtypes.int16,
-    dtypes.int8, dtypes.uint8,
-)  # fmt: skip
+    dtypes.float64,
+    dtypes.float32,
+    dtypes.float16,
+    dtypes.bfloat16,
+    dtypes.int64,
+    dtypes.int32,
+    dtypes.int16,
+    dtypes.int8,
+    dtypes.uint8,
+)
 CLASSES: dict[str, type] = {}
 for _word, _dtype in zip(_TYPED, _DTYPES):
     _body = {"dtype": _dtype, "__module__": "torch.sparse", "__doc__": f"Sparse tensors of {_dtype}."}

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.jit import Future, _overload, _overload_method, export, ignore, is_scripting, unused
-from engine.jit.annotations import (
+from engine.jit.scripting.annotations import (
     BroadcastingList1,
     BroadcastingList2,
     BroadcastingList3,
     BroadcastingList4,
     BroadcastingList5,
     BroadcastingList6,
-)  # fmt: skip
+)
 
 __all__ = ["Final", "Future", "boolean_dispatch", "export", "ignore", "is_scripting", "unused"]
 __all__ += ["BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "_overload", "_overload_method"]
@@ -40,7 +40,7 @@ def boolean_dispatch(
 
 
 def _copy_to_script_wrapper(fn: Any) -> Any:
-    """What is given: a mark for torch's compiler of modules."""
+    """Return the function as it is: a mark for torch's compiler of modules."""
     return fn
 
 
@@ -50,12 +50,12 @@ def _qualified_name(obj: Any, mangle_name: bool = True) -> str:
 
 
 def weak_module(cls: Any) -> Any:
-    """What is given (torch 1.0)."""
+    """Return the class as it is (torch 1.0)."""
     return cls
 
 
 def weak_script_method(fn: Any) -> Any:
-    """What is given (torch 1.0)."""
+    """Return the method as it is (torch 1.0)."""
     return fn
 
 

@@ -1,6 +1,5 @@
 """The listeners behind `__torch_function__`: Note [Calls that a class handles] in `engine/dispatch/overriding.py`.
 
-A function that is written anew meanwhile (at its first call, or at the first converted tensor) is listened to again.
 They stay once an instance of a class that handles calls was made; those for a mode alone go when the last one is left.
 For a layout of the engine's own only the functions that it has something for have one: the others refuse it anyway.
 """
@@ -10,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import engine.fx.proxy  # noqa: F401 (a class of `hidden`)
 from engine import autograd, dispatch
-from engine.dispatch.arguments import after_compiling
-from engine.dispatch.listeners import copied, listener_code
-from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, kind_of, kinds, overriding, own_code, state
-from engine.dispatch.overriding import asked as _asked
+from engine.dispatch.gate import Listener, without_listeners
+from engine.dispatch.overriding import HANDLES, PLAIN, Without, handled, kind_of, kinds, listeners, overriding, state
+from engine.dispatch.overriding import handlers_of as _handlers_of
 from engine.dispatch.overriding import listening as _listening
 from engine.dispatch.overriding import unwrapped as _unwrapped
 from engine.fx._listening import _DATA, _OPERATORS, listened
@@ -32,10 +30,20 @@ kinds[Tensor] = PLAIN
 
 # Methods of Tensor that are never handled: what makes a tensor, Python's protocols, and what torch leaves out.
 _IGNORED_METHODS = frozenset(
-    ["__new__", "__init__", "__init_subclass__", "__getattr__", "__dir__", "__hash__", "__setstate__", "__iter__",
-     "__torch_function__", "as_subclass"]
-)  # fmt: skip
-# Functions that ask about the program, not about tensors, or that make tensors of what is no tensor by other ways.
+    [
+        "__new__",
+        "__init__",
+        "__init_subclass__",
+        "__getattr__",
+        "__dir__",
+        "__hash__",
+        "__setstate__",
+        "__iter__",
+        "__torch_function__",
+        "as_subclass",
+    ]
+)
+# Functions that query the program, not tensors, or that make tensors of other objects by other routes.
 _IGNORED = frozenset(
     """are_deterministic_algorithms_enabled clear_autocast_cache compile cond default_generator finfo from_file
     get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_device get_default_dtype
@@ -51,15 +59,21 @@ _IGNORED = frozenset(
 )
 # torch names these methods otherwise than those of Python's operators that fx records
 _METHODS = {
-    **_OPERATORS, "__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not", "__rand__": "bitwise_and",
-    "__ror__": "bitwise_or", "__rxor__": "bitwise_xor", "__iand__": "__iand__", "__rmatmul__": "__rmatmul__",
-}  # fmt: skip
+    **_OPERATORS,
+    "__neg__": "neg",
+    "__abs__": "abs",
+    "__invert__": "bitwise_not",
+    "__rand__": "bitwise_and",
+    "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor",
+    "__iand__": "__iand__",
+    "__rmatmul__": "__rmatmul__",
+}
 
 _lock = threading.RLock()
 _always = False
 _entered = 0
 _few: set[str] = set()  # names of the functions that the engine's own layouts handle, once there is such a tensor
-_kept = own_code
 _heard: dict[FunctionType, str | None] = {}  # what is listened to; for operators the name of the method
 _properties: dict[str, property] = {}
 
@@ -111,7 +125,7 @@ def _listening_property(name: str, plain: property) -> _Heard:
 
 def ask(function: Any, own: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call handed to who handles it; `own(...)` where there is nobody.  TypeError if all decline."""
-    found = _asked((*args, *kwargs.values()))
+    found = _handlers_of((*args, *kwargs.values()))
     if not found and not state.modes:
         return own(*args, **kwargs)
     modes = state.modes
@@ -162,65 +176,92 @@ def name_of(function: Any) -> str:
     return f"torch.Tensor.{method}" if method else ""
 
 
-def _listener(function: FunctionType, method: str | None, code: CodeType) -> CodeType:
-    """The code that looks for who handles the call, then runs `code`."""
-    plain = copied(function, code)
-    own: Callable[..., Any] = plain
-    if function in (autograd.backward, autograd.grad, Tensor.backward):
-
-        def own(*args: Any, **kwargs: Any) -> Any:
-            with Without(modes=True):  # the formulas of a backward pass are below all handlers
-                return plain(*args, **kwargs)
-
+@cache
+def _facts(function: FunctionType) -> tuple[Any, bool, bool, bool]:
+    """Return the object that handlers get for a function, and whether it is an operator, makes data, is written in
+    Python."""
+    method = _heard[function]
     named: Any = (getattr(Tensor, method, None) if method else None) or function
-    is_operator = method is not None
-    known = _names().get(id(function), "")
-    blind = function.__name__ in _DATA
-    from_python = known.startswith(("torch.functional.", "torch.nn."))
-
-    def asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        found = [] if blind else _asked((*args, *kwargs.values()))
-        modes = state.modes
-        if not found and not modes:
-            return own(*args, **kwargs)
-        func = named
-        if from_python:
-            try:
-                func, args, kwargs = called_as(function, plain, args, kwargs)
-            except TypeError:  # what does not fit: the function says it best
-                return own(*args, **kwargs)
-            if isinstance(func, str):
-                func = getattr(Tensor, func)
-        result = handled(func, found, args, kwargs)
-        if result is NotImplemented and not is_operator:
-            raise TypeError(_declined(func, found, modes))
-        return result
-
-    lookup, local = kinds.get, state
-
-    def heard(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs or local.modes:
-            return asked(args, kwargs)
-        for value in args:
-            if lookup(type(value), HANDLES):
-                return asked(args, kwargs)
-        return own(*args)
-
-    return listener_code(code, heard)
+    from_python = _names().get(id(function), "").startswith(("torch.functional.", "torch.nn."))
+    return named, method is not None, function.__name__ in _DATA, from_python
 
 
-def _listen(function: FunctionType) -> None:
-    code = function.__code__
-    known = _kept.get(function)
-    if known is None or (known[0] is not code and known[1] is not code):
-        known = _kept[function] = (code, _listener(function, _heard[function], code))
-    function.__code__ = known[1]
+def _handlers_first(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]
+) -> Any:
+    func, is_operator, blind, from_python = _facts(function)
+    found = [] if blind else _handlers_of((*args, *kwargs.values()))
+    modes = state.modes
+    if not found and not modes:
+        return proceed(*args, **kwargs)
+    if from_python:
+        try:
+            func, args, kwargs = called_as(function, without_listeners(function), args, kwargs)
+        except TypeError:  # what does not fit: the function says it best
+            return proceed(*args, **kwargs)
+        if isinstance(func, str):
+            func = getattr(Tensor, func)
+    result = handled(func, found, args, kwargs)
+    if result is NotImplemented and not is_operator:
+        raise TypeError(_declined(func, found, modes))
+    return result
 
 
-def _again(function: FunctionType) -> None:
-    """Listen to a function that has just been compiled."""
-    if function in _heard and (_listening[0] or _of_few(function)):
-        _listen(function)
+def _hear(
+    function: FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    proceed: Callable[..., Any],
+    lookup: Callable[..., int] = kinds.get,
+    local: Any = state,
+) -> Any:
+    """Look for who handles the call; else it goes on."""
+    if kwargs or local.modes:
+        return _handlers_first(function, args, kwargs, proceed)
+    for value in args:
+        if lookup(type(value), HANDLES):
+            return _handlers_first(function, args, kwargs, proceed)
+    return proceed(*args)
+
+
+def _hear_backward(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]
+) -> Any:
+    def below(*args: Any, **kwargs: Any) -> Any:
+        with Without(modes=True):  # the formulas of a backward pass are below all handlers
+            return proceed(*args, **kwargs)
+
+    return _hear(function, args, kwargs, below)
+
+
+_BACKWARD = (autograd.backward, autograd.grad, Tensor.backward)
+_calls, _passes = Listener(_hear, stubs=True), Listener(_hear_backward, stubs=True)
+listeners += [_calls, _passes]
+
+
+def _listen() -> None:
+    """Listen to the functions that are to be heard now: all, a few, or none."""
+    if not _listening[0] and not _few:
+        _calls.end()
+        _passes.end()
+        return
+    wanted = _chosen() if _listening[0] else _chosen(*sorted(_few))
+    if _calls.count:
+        for listener, chosen in zip(listeners, wanted):
+            listener.change(chosen)
+    else:
+        for listener, chosen in zip(listeners, wanted):
+            listener.begin(chosen)
+
+
+@cache
+def _chosen(*names: str) -> tuple[dict[FunctionType, None], dict[FunctionType, None]]:
+    """The functions of these names for each of the two listeners; all without a name."""
+    found = [f for f in functions() if not names or _of_few(f)]
+    return (
+        dict.fromkeys(f for f in found if f not in _BACKWARD),
+        dict.fromkeys(f for f in found if f in _BACKWARD),
+    )
 
 
 def _of_few(function: FunctionType) -> bool:
@@ -249,13 +290,10 @@ def begin() -> None:
     with _lock:
         if _listening[0]:
             return
-        for function in functions():
-            _listen(function)
-        for name, plain in properties().items():
-            setattr(Tensor, name, _listening_property(name, plain))
-        if not _few:
-            after_compiling.append(_again)
         _listening[0] = True
+        _listen()
+        for name, own in properties().items():
+            setattr(Tensor, name, _listening_property(name, own))
 
 
 def end() -> None:
@@ -264,37 +302,24 @@ def end() -> None:
     with _lock:
         if not _listening[0]:
             return
-        if not _few:
-            after_compiling.remove(_again)
-        for function, (code, listener) in _kept.items():
-            if function.__code__ is listener and not _of_few(function):
-                function.__code__ = code
-        for name, plain in properties().items():
-            if isinstance(vars(Tensor).get(name), _Heard):
-                setattr(Tensor, name, plain)
         _listening[0] = _always = False
+        _listen()
+        for name, own in properties().items():
+            if isinstance(vars(Tensor).get(name), _Heard):
+                setattr(Tensor, name, own)
 
 
 def class_made(names: set[str] | None = None) -> None:
     """There is an object that handles calls: the listeners stay.  names: of the functions, if not of all."""
     global _always
     if names is not None:
-        _begin_few(names)
+        with _lock:
+            _few.update(names)
+            if not _listening[0]:
+                _listen()
         return
     begin()
     _always = True
-
-
-def _begin_few(names: set[str]) -> None:
-    """Put the listeners into functions of these names."""
-    with _lock:
-        if not _few and not _listening[0]:
-            after_compiling.append(_again)
-        _few.update(names)
-        if not _listening[0]:
-            for function in functions():
-                if _of_few(function):
-                    _listen(function)
 
 
 def entered(mode: Any) -> None:

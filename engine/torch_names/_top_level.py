@@ -7,29 +7,66 @@ import inspect
 import warnings
 from typing import Any
 
-import engine as torch  # `torch.torch`, which some annotations say
-from engine import _foreach, compiler, dtypes
+import numpy as np
+
+from engine.core import dtypes, tensor_messages
 from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
 from engine.dispatch.autocast import state as autocast_state
+from engine.encoded.scaled_products import _scaled_mm, _scaled_mm_v2  # noqa: F401
 from engine.nn import functional
 from engine.ops.along import segment_reduce as _segment_reduce  # noqa: F401
+from engine.optim import foreach as _foreach
 from engine.tensor import Tensor
-from engine.torch_names import home
+from engine.torch_names import compiler, home
 from engine.torch_names._C.types import JitType as Type  # noqa: F401
-from engine.torch_names._names import FOREACH, TOP_LEVEL
+from engine.torch_names._names import FOREACH, STORAGES, TOP_LEVEL
+from engine.torch_names.facade import facade
 
 __all__ = [*TOP_LEVEL.split(), *FOREACH]
 
 globals().update({name: getattr(_foreach, name) for name in FOREACH})
 AcceleratorError = RuntimeError
+torch: Any = facade()  # `torch.torch`, which some annotations say
 
 
 has_lapack = has_spectral = has_openmp = True
 has_mkl = False
 
 
+def _legacy_classes() -> tuple[set[Any], set[Any]]:
+    """Return the legacy types of tensors, and those of storages."""
+    from engine.ops import typed
+    from engine.sparse import typed as sparse_typed
+    from engine.torch_names import typed_storage
+
+    tensors = {typed.typed(dtype) for dtype in typed.NAMES.values()} | set(sparse_typed.CLASSES.values())
+    storages = {getattr(typed_storage, f"{name}Storage") for name in STORAGES.split()}
+    return tensors, storages | {typed_storage.TypedStorage, typed_storage.UntypedStorage}
+
+
+def __getattr__(name: str) -> Any:
+    """`_tensor_classes` and `_storage_classes`, whose modules are loaded at first use."""
+    if name not in ("_tensor_classes", "_storage_classes"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    tensors, storages = _legacy_classes()
+    globals().update(_tensor_classes=tensors, _storage_classes=storages)
+    return globals()[name]
+
+
+def _empty_affine_quantized(
+    size: Any, *, dtype: Any = None, scale: float = 1.0, zero_point: int = 0, device: Any = None
+) -> Tensor:
+    """Return a quantized tensor of undefined integers.  -> (*size).  RuntimeError unless the dtype is quantized."""
+    from engine.encoded import quantized
+
+    if dtype not in quantized.STORED:
+        raise RuntimeError("Creation of quantized tensor requires quantized dtype like torch.quint8")
+    integers = np.zeros(size, quantized.STORED[dtype])
+    return quantized.from_integers(integers, float(scale), int(zero_point))
+
+
 def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
-    """Where each row of sorted row indices begins: input (n) -> (size + 1)."""
+    """Return the start of each row of sorted row indices: input (n) -> (size + 1)."""
     kind = dtypes.int32 if out_int32 else dtypes.int64
     return torch.searchsorted(input, torch.arange(size + 1, dtype=input.dtype, device=input.device)).to(kind)
 
@@ -42,13 +79,6 @@ def _convert_indices_from_csr_to_coo(
     rows = torch.arange(crow_indices.shape[0] - 1, dtype=kind, device=crow_indices.device)
     pair = [rows.repeat_interleave(crow_indices.diff().to(dtypes.int64)), col_indices.to(kind)]
     return torch.stack(pair[::-1] if transpose else pair)
-
-
-def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: Any) -> Tensor:
-    """The gradient of softmax from its output.  grad_output (*), output (*) -> (*)."""
-    from engine.ops.nn.softmax import softmax_backward
-
-    return softmax_backward(grad_output, output, dim).to(input_dtype)
 
 
 def _grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
@@ -72,11 +102,6 @@ def _grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, bias: Any = None
         else:
             result = torch.cat([mat_a[g] @ mat_b[:, i:j] for g, (i, j) in enumerate(pieces)], 1)
     return result if out_dtype is None else result.to(out_dtype)
-
-
-def _scaled_mm(*args: Any, **kwargs: Any) -> Tensor:
-    """NotImplementedError: there are no tensors of 8-bit floats."""
-    raise NotImplementedError("torch._scaled_mm is not supported: there are no tensors of 8-bit floats")
 
 
 def sparse_compressed_tensor(*args: Any, **kwargs: Any) -> Tensor:
@@ -197,15 +222,13 @@ def _assert_async(condition: Tensor, message: str = "Expected Tensor with single
 
 
 def _has_compatible_shallow_copy_type(input: Tensor, other: Tensor) -> bool:
-    """Whether `input.data = other` is possible: both are tensors of this engine."""
+    """Return whether `input.data = other` is possible: both are tensors of this engine."""
     return True
 
 
 def _shape_as_tensor(input: Tensor) -> Tensor:
     """The sizes as int64: (*a) -> (n)."""
-    import engine
-
-    return engine.tensor(list(input.shape), dtype=dtypes.int64)
+    return torch.tensor(list(input.shape), dtype=dtypes.int64)
 
 
 def typename(obj: Any) -> str:
@@ -220,7 +243,19 @@ def typename(obj: Any) -> str:
 
 
 def compile(model: Any = None, **kwargs: Any) -> Any:
-    """A Module with plans for inference, a function itself: see `engine.compiler.compile`."""
+    """Compile a module or function: plans for inference, recorded steps in training.
+
+    Args:
+        model: A Module or a function; None returns a decorator.
+        **kwargs: Those of `engine.compiler.compile`: `verify`, `dtype`, `mode`, and torch's, which change nothing.
+
+    Returns:
+        A Module of the same behaviour, or a function.
+
+    Raises:
+        NotImplementedError: `dtype` is no type of plans, or is given for a function.
+        RuntimeError: the processor lacks the instructions for `dtype`.
+    """
     return compiler.compile(model, **kwargs)
 
 
@@ -228,16 +263,22 @@ def compile(model: Any = None, **kwargs: Any) -> Any:
 
 
 def get_num_threads() -> int:
-    """How many threads one operation may use: see ENGINE_NUM_THREADS in the README."""
+    """Return the number of threads that one operation may use: see ENGINE_NUM_THREADS in docs/reference/settings.md."""
     from engine.backends.cpu import threads
 
     return threads.get_num_threads()
 
 
 def set_num_threads(int: int) -> None:
-    """Let one operation use so many threads, in the engine's own loops, in BLAS and in oneDNN.
+    """Let one operation use this many threads, in the engine's own loops, in BLAS and in oneDNN.
 
-    Results do not depend on it, but for products of matrices.  RuntimeError unless positive.
+    Results do not depend on it, but for products of matrices.
+
+    Args:
+        int: The number of threads.
+
+    Raises:
+        RuntimeError: the number is not positive.
     """
     from engine.backends.cpu import threads
 
@@ -323,26 +364,27 @@ def set_flush_denormal(mode: bool) -> bool:
 
 
 def is_warn_always_enabled() -> bool:
-    """False."""
-    return False
+    """Return whether what is warned of once per process is warned of each time."""
+    return tensor_messages.always[0]
 
 
 def set_warn_always(b: bool) -> None:
-    """Without effect."""
+    """Warn each time of what is otherwise warned of once per process."""
+    tensor_messages.always[0] = bool(b)
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether an autocast context for a kind of device ("cuda" by default) is active."""
+    """Return whether an autocast context for a kind of device ("cuda" by default) is active."""
     return autocast_state.enabled.get(device_type or "cuda", False)
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """Whether one for the CPU is active."""
+    """Return whether one for the CPU is active."""
     return is_autocast_enabled("cpu")
 
 
 def is_autocast_cache_enabled() -> bool:
-    """Whether casts of weights are kept until the outermost context ends."""
+    """Return whether casts of weights are cached until the outermost context ends."""
     return autocast_state.caching
 
 
@@ -449,7 +491,7 @@ def get_device_module(device: Any = None) -> Any:
     """The module of a device: `torch.cuda` or `torch.cpu`."""
     import importlib
 
-    from engine.device import device as make
+    from engine.core.device import device as make
 
     return importlib.import_module(home(f"torch.{'cpu' if device is None else make(device).type}"))
 

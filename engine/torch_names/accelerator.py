@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from engine import cuda
-from engine.device import device
+from engine.core.device import device
 
 __all__ = [
-    "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count",
-    "device_index", "empty_cache", "is_available", "max_memory_allocated", "memory_allocated",
-    "reset_peak_memory_stats", "set_device_idx", "set_device_index", "synchronize",
-]  # fmt: skip
+    "current_accelerator",
+    "current_device_idx",
+    "current_device_index",
+    "current_stream",
+    "device_count",
+    "device_index",
+    "empty_cache",
+    "is_available",
+    "max_memory_allocated",
+    "memory_allocated",
+    "reset_peak_memory_stats",
+    "set_device_idx",
+    "set_device_index",
+    "synchronize",
+]
 
 device_index = cuda.device
 is_available, device_count = cuda.is_available, cuda.device_count

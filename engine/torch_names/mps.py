@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "current_allocated_memory", "device_count", "driver_allocated_memory", "empty_cache", "get_rng_state",
-    "is_available", "manual_seed", "recommended_max_memory", "set_rng_state", "synchronize",
-]  # fmt: skip
+    "current_allocated_memory",
+    "device_count",
+    "driver_allocated_memory",
+    "empty_cache",
+    "get_rng_state",
+    "is_available",
+    "manual_seed",
+    "recommended_max_memory",
+    "set_rng_state",
+    "synchronize",
+]
 
 
 def is_available() -> bool:

@@ -13,50 +13,62 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
-import engine
+from engine.dispatch.gate import without_listeners
 from engine.dispatch.overriding import (
     HANDLES,
     Without,
     asks,
     handled,
+    handling,
     kind_of,
     overriding,
-    plain,
-    start,
     state,
     unwrapped,
-)  # fmt: skip
+)
 from engine.tensor import Tensor
 from engine.torch_names import _overriding
+from engine.torch_names.facade import facade
 
 __all__ = [
-    "BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_default_nowrap_functions",
-    "get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function",
-    "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "is_tensor_like",
-    "is_tensor_method_or_property", "resolve_name", "wrap_torch_function",
-]  # fmt: skip
+    "BaseTorchFunctionMode",
+    "TorchFunctionMode",
+    "enable_reentrant_dispatch",
+    "get_default_nowrap_functions",
+    "get_ignored_functions",
+    "get_overridable_functions",
+    "get_testing_overrides",
+    "handle_torch_function",
+    "has_torch_function",
+    "has_torch_function_unary",
+    "has_torch_function_variadic",
+    "is_tensor_like",
+    "is_tensor_method_or_property",
+    "resolve_name",
+    "wrap_torch_function",
+]
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-    """Whether one of the arguments, or a mode, handles calls."""
+    """Return whether one of the arguments, or a mode, handles calls."""
     values = tuple(relevant_args)
     if asks(values):
-        start[0]()
+        handling.start()
     return bool(state.modes) or (not state.without and any(kind_of(type(v)) == HANDLES for v in values))
 
 
 def has_torch_function_unary(obj: Any) -> bool:
-    """Whether `obj`, or a mode, handles calls."""
+    """Return whether `obj`, or a mode, handles calls."""
     return has_torch_function((obj,))
 
 
 def has_torch_function_variadic(*args: Any) -> bool:
-    """Whether one of `args`, or a mode, handles calls."""
+    """Return whether one of `args`, or a mode, handles calls."""
     return has_torch_function(args)
 
 
 def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-    """What the handlers among `relevant_args` make of `public_api(*args, **kwargs)`.  TypeError if all decline."""
+    """Return the result that the handlers among `relevant_args` give for `public_api(*args, **kwargs)`.  TypeError if
+    all decline."""
     found = [] if state.without else overriding(relevant_args)
     modes = state.modes
     result = handled(public_api, found, args, kwargs)
@@ -87,7 +99,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable:
 
 
 def is_tensor_like(inp: Any) -> bool:
-    """Whether `inp` is a Tensor, or its class has `__torch_function__`."""
+    """Return whether `inp` is a Tensor, or its class has `__torch_function__`."""
     return type(inp) is Tensor or hasattr(inp, "__torch_function__")
 
 
@@ -99,7 +111,7 @@ def _spaces() -> dict[Any, ModuleType | type]:
     from engine.nn import functional, init
 
     return {
-        engine: engine,
+        facade(): facade(),
         functional: functional,
         init: init,
         Tensor: Tensor,
@@ -173,7 +185,9 @@ def _dummy(function: Any) -> Callable:
         star = ", *" if more and not record.varargs else ""
         return eval(f"lambda {text}{star}{', ' + more if more else ''}: -1", {})  # type: ignore[no-any-return]
     try:
-        signature: inspect.Signature | None = inspect.signature(getattr(function, "__wrapped__", plain(function)))
+        signature: inspect.Signature | None = inspect.signature(
+            getattr(function, "__wrapped__", without_listeners(function))
+        )
     except (TypeError, ValueError):
         signature = None
 
@@ -186,7 +200,7 @@ def _dummy(function: Any) -> Callable:
 
 
 def is_tensor_method_or_property(func: Any) -> bool:
-    """Whether `func` is a method of Tensor, or the `__get__` of one of its properties."""
+    """Return whether `func` is a method of Tensor, or the `__get__` of one of its properties."""
     if getattr(func, "__name__", "") in ("__get__", "__set__") or isinstance(getattr(func, "__self__", None), property):
         return True
     return any(value is func for value in vars(Tensor).values())
@@ -206,8 +220,8 @@ def resolve_name(f: Any) -> str | None:
 class TorchFunctionMode:
     """`with Mode():` its `__torch_function__(func, types, args, kwargs)` is called instead of torch's functions.
 
-    Inside that method the mode is off and those outside of it are on, so that `func(*args, **kwargs)` goes on.
-    """
+    Inside that method the mode is disabled and those outside of it are enabled, so that `func(*args, **kwargs)` goes
+    on."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         raise NotImplementedError
@@ -255,7 +269,7 @@ def _pop_mode_temporarily() -> Iterator[TorchFunctionMode]:
 
 @contextmanager
 def enable_reentrant_dispatch() -> Iterator[None]:
-    """A context in which handlers are asked again, inside of one."""
+    """A context in which handlers are called again, inside of one."""
     before, state.without = state.without, False
     try:
         yield

@@ -229,7 +229,7 @@ def names(module: str, text: str, why: str) -> dict[str, Any]:
 
 
 def has(name: str) -> bool:
-    """Whether the tables have this module."""
+    """Return whether the tables have this module."""
     return name in MODULES or name in ALSO
 
 

@@ -1,5 +1,5 @@
 """torch.torch_version's names."""
 
-from engine.version import TorchVersion, __version__
+from engine.core.version import TorchVersion, __version__
 
 __all__ = ["TorchVersion", "__version__"]

@@ -10,10 +10,10 @@ from builtins import str as _str
 from collections.abc import Sequence
 from typing import Any, Union
 
-from engine.device import device as _device
-from engine.dtypes import dtype as _dtype  # noqa: F401
-from engine.layouts import layout as _layout  # noqa: F401
-from engine.storage import Storage
+from engine.core.device import device as _device
+from engine.core.dtypes import dtype as _dtype  # noqa: F401
+from engine.core.layouts import layout as _layout  # noqa: F401
+from engine.core.storage import Storage
 from engine.tensor import Size, Tensor
 
 __all__ = ["Device", "FileLike", "IntLikeType", "Number", "Size", "Storage", "Tensor", "TensorOrTensors"]

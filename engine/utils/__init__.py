@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 _MODULES = frozenset(
     [
-        "_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "benchmark", "checkpoint", "collect_env",
-        "cpp_extension", "data", "dlpack", "file_baton", "flop_counter", "hooks", "tensorboard",
+        "_contextlib",
+        "_foreach_utils",
+        "_python_dispatch",
+        "_pytree",
+        "benchmark",
+        "checkpoint",
+        "collect_env",
+        "cpp_extension",
+        "data",
+        "dlpack",
+        "file_baton",
+        "flop_counter",
+        "hooks",
+        "tensorboard",
     ]
-)  # fmt: skip
+)
 
 
 def swap_tensors(t1: Any, t2: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.device import device
+from engine.core.device import device
 
 __all__ = ["DeviceContext"]
 

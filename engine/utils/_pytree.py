@@ -31,7 +31,7 @@ _IsLeaf = Callable[[Any], bool] | None
 
 
 class SequenceKey(NamedTuple):
-    """The way to a child of a list or tuple: its index."""
+    """The key of a child of a list or tuple: its index."""
 
     idx: int
 
@@ -44,7 +44,7 @@ class SequenceKey(NamedTuple):
 
 
 class MappingKey(NamedTuple):
-    """The way to a child of a dict: its key."""
+    """The key of a child of a dict."""
 
     key: Any
 
@@ -57,7 +57,7 @@ class MappingKey(NamedTuple):
 
 
 class GetAttrKey(NamedTuple):
-    """The way to a child of a named tuple: its name."""
+    """The key of a child of a named tuple: its name."""
 
     name: str
 
@@ -75,7 +75,7 @@ def keystr(path: Iterable[Any]) -> str:
 
 
 class NodeDef(NamedTuple):
-    """How a container is taken apart and put together."""
+    """The functions that flatten and rebuild a type of container."""
 
     type: type
     flatten_fn: Callable[[Any], tuple[list[Any], Any]]
@@ -99,9 +99,13 @@ SUPPORTED_NODES: dict[type, NodeDef] = {}
 
 
 def register_pytree_node(
-    cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]], unflatten_fn: Callable[[Iterable[Any], Any], Any],
-    *, flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None, **_: Any,
-) -> None:  # fmt: skip
+    cls: type,
+    flatten_fn: Callable[[Any], tuple[list[Any], Any]],
+    unflatten_fn: Callable[[Iterable[Any], Any], Any],
+    *,
+    flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None,
+    **_: Any,
+) -> None:
     """Make `cls` a container: flatten_fn(x) -> (children, context), unflatten_fn(children, context) -> x.
 
     flatten_with_keys_fn(x) -> ([(key, child)], context) gives the keys of paths; without it they are SequenceKeys.
@@ -150,13 +154,13 @@ _NAMED = NodeDef(
 
 
 def _node_def(x: Any) -> NodeDef | None:
-    """How `x` is taken apart; None for a leaf."""
+    """Return the functions for the container `x`; None for a leaf."""
     found = SUPPORTED_NODES.get(type(x))
     return _NAMED if found is None and _is_namedtuple(x) else found
 
 
 def is_namedtuple(obj: Any) -> bool:
-    """Whether `obj` is a named tuple, or the class of one."""
+    """Return whether `obj` is a named tuple, or the class of one."""
     kind = obj if isinstance(obj, type) else type(obj)
     return issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
 
@@ -179,7 +183,7 @@ class TreeSpec:
         self.num_nodes: int = 1 + sum(c.num_nodes for c in children_specs)
 
     def is_leaf(self) -> bool:
-        """Whether this stands for one leaf."""
+        """Return whether this stands for one leaf."""
         return isinstance(self, LeafSpec)
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
@@ -257,7 +261,7 @@ def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf
 
 
 def tree_is_leaf(tree: Any, is_leaf: _IsLeaf = None) -> bool:
-    """Whether `tree` is no container."""
+    """Return whether `tree` is no container."""
     return (is_leaf is not None and is_leaf(tree)) or _node_def(tree) is None
 
 
@@ -342,23 +346,23 @@ def tree_map_only_(kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: _I
 
 
 def tree_all(pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
-    """Whether `pred` holds for all leaves."""
+    """Return whether `pred` holds for all leaves."""
     return all(map(pred, tree_leaves(tree, is_leaf)))
 
 
 def tree_any(pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
-    """Whether `pred` holds for one of the leaves."""
+    """Return whether `pred` holds for one of the leaves."""
     return any(map(pred, tree_leaves(tree, is_leaf)))
 
 
 def tree_all_only(kind: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
-    """Whether `pred` holds for all leaves of a type."""
+    """Return whether `pred` holds for all leaves of a type."""
     fits = _only(kind)
     return all(pred(x) for x in tree_leaves(tree, is_leaf) if fits(x))
 
 
 def tree_any_only(kind: Any, pred: Callable[[Any], bool], tree: Any, is_leaf: _IsLeaf = None) -> bool:
-    """Whether `pred` holds for one of the leaves of a type."""
+    """Return whether `pred` holds for one of the leaves of a type."""
     fits = _only(kind)
     return any(pred(x) for x in tree_leaves(tree, is_leaf) if fits(x))
 
@@ -369,7 +373,7 @@ def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
 
 
 def key_get(obj: Any, kp: KeyPath) -> Any:
-    """What lies at a path in `obj`."""
+    """Return the value at a path in `obj`."""
     for key in kp:
         obj = key.get(obj)
     return obj
@@ -395,9 +399,12 @@ def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: _IsLeaf = 
 
 
 def register_dataclass(
-    cls: Any, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None,
+    cls: Any,
+    *,
+    field_names: list[str] | None = None,
+    drop_field_names: list[str] | None = None,
     serialized_type_name: str | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Make a dataclass a container of its fields; `drop_field_names` keep their defaults.  Also a decorator."""
     dropped = set(drop_field_names or ())
     kept = field_names or [f.name for f in dataclasses.fields(cls) if f.init and f.name not in dropped]

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.torch_names.facade import facade
+
 __all__ = ["Compare", "Measurement", "TaskSpec", "Timer", "select_unit", "timer"]
 
 
@@ -27,7 +29,7 @@ def timer() -> float:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """What is measured, and how it is called in tables."""
+    """The statement to measure, its setup and its labels in tables."""
 
     stmt: str
     setup: str = ""
@@ -47,7 +49,7 @@ class TaskSpec:
 
 
 def select_unit(t: float) -> tuple[str, float]:
-    """The unit in which so many seconds read best, and how many seconds it has."""
+    """Return the unit in which a time in seconds reads best, and the seconds in it."""
     for unit, scale in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)):
         if t < scale * 1000:
             return unit, scale
@@ -86,7 +88,7 @@ class Measurement:
 
     @property
     def has_warnings(self) -> bool:
-        """Whether the quartiles lie more than a tenth of the median apart."""
+        """Return whether the quartiles lie more than a tenth of the median apart."""
         return self.iqr > 0.1 * self.median
 
     def __getattr__(self, name: str) -> Any:
@@ -146,22 +148,19 @@ class Timer:
             raise ValueError("global_setup is for C++; put it into setup")
         import textwrap
 
-        import engine
-
-        names = {"torch": engine, **(globals or {})}
+        names = {"torch": facade(), **(globals or {})}
         stmt, setup = textwrap.dedent(stmt).strip(), textwrap.dedent(setup).strip()
         self._timer = _timeit.Timer(stmt, setup or "pass", timer, names)
         self._task_spec = TaskSpec(stmt, setup, "", label, sub_label, description, env, num_threads)
 
     def _times(self, number: int, repeat: int = 1) -> list[float]:
-        import engine
-
-        before = engine.get_num_threads()
-        engine.set_num_threads(self._task_spec.num_threads)
+        torch = facade()
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._task_spec.num_threads)
         try:
             return [self._timer.timeit(number) for _ in range(repeat)]
         finally:
-            engine.set_num_threads(before)
+            torch.set_num_threads(before)
 
     def timeit(self, number: int = 1000000) -> Measurement:
         """The time of `number` runs in a row, after a hundredth of them to get warm."""
@@ -210,8 +209,8 @@ class Timer:
             if callback is not None:
                 callback(number, times[-1])
             made = Measurement(number, times, self._task_spec)
-            settled = len(times) > 3 and made.iqr <= threshold * made.median
-            if sum(times) > min_run_time and (settled or sum(times) > max_run_time):
+            stable = len(times) > 3 and made.iqr <= threshold * made.median
+            if sum(times) > min_run_time and (stable or sum(times) > max_run_time):
                 return made
 
 

@@ -2,11 +2,10 @@
 
 https://docs.pytorch.org/docs/2.13/checkpoint.html
 
-Note [Checkpoint without re-entry]
 `use_reentrant=False` runs the function with its graph and then cuts that graph out: from the outputs back to the first
 edges that existed before (inputs, parameters in closures), which become the edges of one CheckpointNode; the graph
 between is dropped, and with it all that it saved.  The node's backward runs the function again and pushes the gradients
-through the new graph up to the same edges (`run_backward(cut=True)`).  Every way of differentiating works, also twice.
+through the new graph up to the same edges (`run_backward(cut=True)`).  Every kind of differentiation works, also twice.
 """
 
 from __future__ import annotations
@@ -23,15 +22,24 @@ from engine.autograd.engine import run_backward, running
 from engine.autograd.function import Function
 from engine.autograd.graph import Edge, Node, edge_of, next_seq, requires_grad_of
 from engine.autograd.versions import second_time
-from engine.grad_mode import mode
+from engine.core.grad_mode import mode
 from engine.tensor import Tensor
 from engine.utils._pytree import tree_leaves
 
 __all__ = [
-    "CheckpointError", "CheckpointFunction", "DefaultDeviceType", "check_backward_validity", "checkpoint",
-    "checkpoint_sequential", "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled",
-    "set_checkpoint_early_stop", "set_device_states",
-]  # fmt: skip
+    "CheckpointError",
+    "CheckpointFunction",
+    "DefaultDeviceType",
+    "check_backward_validity",
+    "checkpoint",
+    "checkpoint_sequential",
+    "detach_variable",
+    "get_device_states",
+    "noop_context_fn",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+    "set_device_states",
+]
 
 
 class CheckpointError(RuntimeError):
@@ -101,7 +109,7 @@ def noop_context_fn() -> tuple[AbstractContextManager[Any], AbstractContextManag
 
 
 def _random_states() -> list[tuple[random.Generator, int, int]]:
-    """Where the default generator of each device stands."""
+    """Return the state of the default generator of each device."""
     return [(g, g._seed, g._blocks) for g in (random.default_generator, *random._others.values())]
 
 
@@ -237,10 +245,14 @@ def _border(edges: Sequence[Edge], start: int) -> list[Edge]:
 
 
 def _without_reentry(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], preserve: bool,
-    context_fn: Callable[[], tuple[Any, Any]], check: bool,
-) -> Any:  # fmt: skip
-    """Note [Checkpoint without re-entry]"""
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    preserve: bool,
+    context_fn: Callable[[], tuple[Any, Any]],
+    check: bool,
+) -> Any:
+    """Run `function` without saved tensors; the docstring of the module says how they are computed again."""
     first, again = context_fn()
     states = _random_states() if preserve else None
     if mode.enabled:
@@ -282,18 +294,35 @@ def _without_reentry(
 
 
 def checkpoint(
-    function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
     context_fn: Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]] = noop_context_fn,
-    determinism_check: str = "default", debug: bool = False, early_stop: bool = True, **kwargs: Any,
-) -> Any:  # fmt: skip
-    """function(*args), of which only the arguments are kept for backward; backward runs it a second time.
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Call a function and hold only its arguments for backward, which runs it a second time.
 
-    use_reentrant: False for a graph like any other (`autograd.grad`, keyword arguments, nested containers); True for
-    torch's first form, which works with `backward()` only and needs a positional Tensor that requires grad; None
-    warns and means True.  preserve_rng_state=True: the second run draws the same random numbers.  context_fn: () ->
-    (context of the first run, context of the second).  determinism_check: "default" compares shapes, types and devices
-    of both runs (CheckpointError), "none" does not.  debug, early_stop: accepted.  ValueError for keyword arguments, or
-    a context_fn, with use_reentrant=True.
+    Args:
+        function: What is called.
+        *args: Its arguments.
+        use_reentrant: False for a graph like any other (`autograd.grad`, keyword arguments, nested containers); True
+            for torch's first form, which works with `backward()` only and needs a positional Tensor that requires
+            grad; None warns and means True.
+        context_fn: () -> (context of the first run, context of the second).
+        determinism_check: "default" compares shapes, types and devices of both runs, "none" does not.
+        debug: Accepted.
+        early_stop: Accepted.
+        **kwargs: Keyword arguments of the function; `preserve_rng_state=True`: the second run draws the same numbers.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        ValueError: keyword arguments, or a context_fn, with use_reentrant=True.
+        CheckpointError: in backward, the second run differs from the first.
     """
     if use_reentrant is None:
         warnings.warn(
@@ -319,9 +348,20 @@ def checkpoint(
 def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """The functions one after another, in `segments` checkpoints; the last segment is not checkpointed.
+    """Call functions one after another, in checkpoints; the last segment is not checkpointed.
 
-    functions: an `nn.Sequential` or a list.  input: what the first one takes.  preserve_rng_state as in `checkpoint`.
+    Args:
+        functions: An `nn.Sequential` or a list.
+        segments: How many segments there are.
+        input: What the first function takes.
+        use_reentrant: As in `checkpoint`.
+        **kwargs: `preserve_rng_state` as in `checkpoint`.
+
+    Returns:
+        What the last function returns.
+
+    Raises:
+        ValueError: other keyword arguments.
     """
     if use_reentrant is None:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""What to put into a report of a fault: torch.utils.collect_env's names over what the engine knows of this machine."""
+"""The facts for a report of a fault: torch.utils.collect_env's names over what the engine knows of this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def get_pretty_env_info() -> str:
     """Lines of versions: the engine, Python, the system, the processor, CUDA, and the libraries that compute."""
     import numpy as np
 
-    import engine
-    from engine import cuda, version
+    from engine import cuda
+    from engine.core import version
+    from engine.utils import config as __config__
 
     rows: list[tuple[str, Any]] = [
         ("PyTorch version", version.__version__),
@@ -42,7 +43,7 @@ def get_pretty_env_info() -> str:
             lines.append(f"[pip3] {name}=={metadata.version(name)}")
         except metadata.PackageNotFoundError:
             continue
-    return "\n".join([*lines, "", engine.__config__.show()])
+    return "\n".join([*lines, "", __config__.show()])
 
 
 def get_nvidia_driver_version(run_lambda: Any = run) -> str | None:

@@ -10,7 +10,7 @@ __all__ = ["FileBaton"]
 
 
 class FileBaton:
-    """What is made by one process while others wait: the file at `lock_file_path` is there while it works.
+    """A lock for work that one process does while others wait: the file at `lock_file_path` exists while it works.
 
     wait_seconds: between two looks; warn_after_seconds: after which a wait warns once, None for never.
     """
@@ -22,7 +22,7 @@ class FileBaton:
         self.fd: int | None = None
 
     def try_acquire(self) -> bool:
-        """Whether this process has it now: False where the file is there already."""
+        """Return whether this process has it now: False where the file is there already."""
         try:
             self.fd = os.open(self.lock_file_path, os.O_CREAT | os.O_EXCL)
         except FileExistsError:

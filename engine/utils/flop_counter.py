@@ -11,9 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-import engine
+from engine import ops
 from engine.autograd import engine as backward_engine
-from engine.autograd.flops import FORMULAS
 from engine.dispatch import Op, binder
 from engine.nn import Module
 from engine.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -115,7 +114,7 @@ class FlopCounterMode:
             self._open.pop()
 
     def _count(self, operator: str, flops: int) -> None:
-        packet = getattr(engine.ops.aten, operator)
+        packet = getattr(ops.aten, operator)
         for name in dict.fromkeys(("Global", *self._open)):
             self.flop_counts[name][packet] += flops
 
@@ -137,9 +136,9 @@ def _of_thread() -> list[FlopCounterMode]:
 
 def _counting(record: Op, base: Any) -> Any:
     """The kernel of an op that is counted, with the count behind it."""
-    if record.name not in FORMULAS:
+    if record.flops is None:
         return base
-    operator, formula = FORMULAS[record.name]
+    operator, formula = record.flops
 
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
         result = base(xp, *args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from engine.hooks import RemovableHandle, warn_if_unserializable
+from engine.core.hooks import RemovableHandle, warn_if_unserializable
 from engine.tensor import Tensor
 
 __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]

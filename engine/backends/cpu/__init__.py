@@ -1,6 +1,6 @@
 """The CPU: memory for large arrays (`allocator`), a few threads (`threads`), large operations in blocks (`blocks`).
 
-Nothing here is imported before the first large array.  Small operations call numpy and never come this way.
+Nothing here is imported before the first large array.  Small operations call numpy and never import it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Memory for large CPU arrays: kept when an array dies and handed to the next one of about its size.
+"""Memory for large CPU arrays: cached when an array dies and given to the next one of about its size.
 
-Note [Large arrays]
 The first write to fresh memory costs more than the arithmetic: the system clears every page of it.  So arrays above
 `LARGE` bytes that the engine makes live in blocks from a cache.  A block is a private mapping (huge pages where the
 system has them, address a multiple of 4096).  An array over it has a `Lease` as its `.base`: views reach the lease
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import mmap
 import os
 import threading
 from collections import deque
@@ -24,8 +22,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from engine.backends._lease import Lease
 
 __all__ = [
     "LARGE",
@@ -38,7 +34,32 @@ __all__ = [
 
 LARGE = 1 << 20  # bytes from which an array comes from here
 
-_MARGIN = 2  # a free block serves if it is at most so many size classes too large (of 8 a doubling)
+_MARGIN = 2  # a free block serves if it is at most this many size classes too large (of 8 a doubling)
+
+
+class Lease:
+    """The base of an array over a block of a cache: gives the block back when nothing refers to it any more."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "block", "cache", "nbytes")
+
+    def __init__(self, cache: Any, block: Any, nbytes: int) -> None:
+        self.cache, self.block, self.nbytes = cache, block, nbytes
+
+    def array(self, shape: Sequence[int], dtype: np.dtype, strides: tuple[int, ...] | None) -> np.ndarray:
+        """The one array over the block."""
+        plain = dtype.kind != "V"
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (self.block.address, False),
+            "shape": tuple(shape),
+            "strides": strides,
+            "typestr": dtype.str if plain else f"<u{dtype.itemsize}",
+        }
+        made = np.asarray(self)
+        return made if plain else made.view(dtype)
+
+    def __del__(self) -> None:
+        self.cache.give_back(self.block, self.nbytes)
 
 
 class Block:
@@ -47,6 +68,8 @@ class Block:
     __slots__ = ("address", "freed", "memory", "size")
 
     def __init__(self, size: int) -> None:
+        import mmap  # with the first large array
+
         if hasattr(mmap, "MAP_PRIVATE"):
             self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if size >= 1 << 22 and hasattr(mmap, "MADV_HUGEPAGE"):
@@ -69,7 +92,7 @@ class Cache:
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit  # bytes of free blocks; None: not read yet
         self.returned: deque[tuple[Block, int]] = deque()
-        self.used = self.in_use = self.count = self.asked = self.hits = self.retries = 0
+        self.used = self.in_use = self.count = self.requests = self.hits = self.retries = 0
         self.start()
         self.reset_peaks()
 
@@ -90,7 +113,7 @@ class Cache:
         with self.lock:
             self._sort_in()
             block = self._cached(size)
-            self.asked += 1
+            self.requests += 1
             self.hits += block is not None
         if block is None:
             block = self._new(size)
@@ -170,7 +193,7 @@ class Cache:
                 "reserved_bytes.all.current": reserved,
                 "reserved_bytes.all.peak": max(self.peak_reserved, reserved),
                 "allocation.all.current": self.count,
-                "allocation.all.allocated": self.asked,
+                "allocation.all.allocated": self.requests,
                 "cached_bytes.all.current": self.free_bytes,
                 "cached_bytes.limit": self.limit or 0,
                 "num_cache_hits": self.hits,

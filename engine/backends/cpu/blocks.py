@@ -1,6 +1,5 @@
 """Large elementwise operations: block by block, on a few threads, into memory from the cache.
 
-Note [Blocks]
 The kernel of a pointwise op runs on blocks of its operands: what it keeps between its steps stays in the processor's
 cache, threads share the blocks, and only the result goes to memory.  The blocks follow from shapes and strides alone,
 so results do not depend on the number of threads.
@@ -48,7 +47,7 @@ def pointwise(kernel: Callable[..., Any], whole: Any, direct: bool = False) -> C
         with np.errstate(all="ignore"):
             if not kinds:
                 found = _run(kernel, args, options, into, direct)
-            elif len(kinds) == 1 and (into is None or type(into) in kinds):  # a subclass says how the array lies
+            elif len(kinds) == 1 and (into is None or type(into) in kinds):  # a subclass says how the array is laid out
                 found = _run(
                     kernel, tuple(_alike(args)), options, into if into is None else into.view(np.ndarray), direct
                 )
@@ -62,10 +61,10 @@ def pointwise(kernel: Callable[..., Any], whole: Any, direct: bool = False) -> C
 
 def _alike(args: Sequence[Any]) -> list[Any]:
     """The arrays among the arguments as plain ones, those of the shape of a converted one in its order."""
-    from engine.layouts import to_channels_last
+    from engine.backends.cpu.relayout import to_channels_last
 
-    lying = {a.shape for a in args if isinstance(a, np.ndarray) and type(a) is not np.ndarray}
-    given = [to_channels_last(a) if type(a) is np.ndarray and a.shape in lying else a for a in args]
+    relaid = {a.shape for a in args if isinstance(a, np.ndarray) and type(a) is not np.ndarray}
+    given = [to_channels_last(a) if type(a) is np.ndarray and a.shape in relaid else a for a in args]
     return [a.view(np.ndarray) if isinstance(a, np.ndarray) else a for a in given]
 
 
@@ -78,7 +77,7 @@ def _run(kernel: Any, args: tuple, options: dict, into: np.ndarray | None, direc
         return None
     if into is not None:
         # an error in a later block must not leave a half-written target: floats have none
-        if into.shape != shape or into.dtype.kind not in "fc" or not _apart(into, arrays):
+        if into.shape != shape or into.dtype.kind not in "fc" or not _disjoint(into, arrays):
             return None
         arrays.append(into)
     order = _order(next((a for a in arrays if a.shape == shape), None), shape)
@@ -156,14 +155,16 @@ def _in_order(
     return [np.broadcast_to(a, sizes) if a.shape != sizes else a for a in arrays], sizes, False
 
 
-def _apart(target: np.ndarray, operands: list[np.ndarray]) -> bool:
-    """Whether each operand is the target itself or shares no memory with it."""
+def _disjoint(target: np.ndarray, operands: list[np.ndarray]) -> bool:
+    """Return whether each operand is the target itself or shares no memory with it."""
     start = target.__array_interface__["data"][0]
     for a in operands:
         same = (
-            a.__array_interface__["data"][0] == start and a.strides == target.strides
-            and a.shape == target.shape and a.dtype == target.dtype
-        )  # fmt: skip
+            a.__array_interface__["data"][0] == start
+            and a.strides == target.strides
+            and a.shape == target.shape
+            and a.dtype == target.dtype
+        )
         if not same and np.may_share_memory(a, target):
             return False
     return True

@@ -1,7 +1,7 @@
 """Small products by one thread, beside generated convolutions.
 
 OpenBLAS's threads wait 20 to 30 ms after each product on the processors that the engine's own threads want; ResNet-18
-of one picture, which ends in a product, takes 20.
+of one image, which ends in a product, takes 20.
 """
 
 from __future__ import annotations

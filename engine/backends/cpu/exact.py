@@ -32,11 +32,17 @@ def summed(array: Any, axis: int | Sequence[int] | None = None, keepdims: bool =
         return array.sum(axis=axis, keepdims=keepdims)
     ndim = array.ndim
     if axis is None:
+        if array.flags.c_contiguous:
+            return np.add.reduce(array, None, keepdims=keepdims)  # in pairs
         axes = tuple(range(ndim))
     else:
-        axes = (axis % ndim,) if isinstance(axis, int) else tuple([d % ndim for d in axis])
-    if len(axes) == 1 and array.shape[axes[0]] <= (_ROWS if array.size >= _LARGE else _ROWS_OF_FEW):
-        return np.add.reduce(array, axes[0], keepdims=keepdims)
+        axes = (axis,) if isinstance(axis, int) else axis
+        if len(axes) == 1 and (
+            array.shape[axes[0]] <= (_ROWS if array.size >= _LARGE else _ROWS_OF_FEW)
+            or (axes[0] in (-1, ndim - 1) and array.flags.c_contiguous)
+        ):
+            return np.add.reduce(array, axes[0], keepdims=keepdims)
+        axes = tuple([d % ndim for d in axes])
     return sums(array, axes, keepdims)
 
 
@@ -78,9 +84,11 @@ def sums(array: np.ndarray, axes: Sequence[int], keepdim: bool = False) -> Any:
     back = [d for d in order if d not in axes]  # the dims of `found`
     if back != sorted(back):
         found = found.transpose([back.index(d) for d in sorted(back)])
-    return found.reshape([n for d, n in enumerate(shape) if d not in axes] if not keepdim else [
-        1 if d in axes else n for d, n in enumerate(shape)
-    ])[()]  # fmt: skip
+    return found.reshape(
+        [n for d, n in enumerate(shape) if d not in axes]
+        if not keepdim
+        else [1 if d in axes else n for d, n in enumerate(shape)]
+    )[()]
 
 
 def _in_pairs(array: np.ndarray, order: list[int], left: list[bool], few: int) -> bool:
@@ -99,7 +107,7 @@ def _in_order(found: np.ndarray, left: list[bool]) -> np.ndarray:
     """The sums over the dims that `left` names, of an array whose dims are as they lie in memory."""
     left = [*left]
     if all(left):
-        return np.add.reduce(np.ascontiguousarray(found), axis=None)  # apart: a copy is as good as a loop for each row
+        return np.add.reduce(np.ascontiguousarray(found), axis=None)  # a copy is as good as a loop for each row
     while True in left:
         at = len(left) - 1 - left[::-1].index(True)
         if at == len(left) - 1 and found.shape[at] < _SHORT and True in left[:at]:

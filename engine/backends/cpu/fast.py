@@ -1,4 +1,4 @@
-"""numpy for kernels of large arrays: the same names; a few of its functions another way round, results from the cache.
+"""numpy for kernels of large arrays: the same names; a few of its functions computed otherwise, results from the cache.
 
 `fast` stands where kernels expect `xp`.  `Steps` is `fast` for one block of a pointwise kernel: it lets the step that
 makes the result write straight to where the result belongs.
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu import threads, turned
+from engine.backends.cpu import relayout, threads
 from engine.backends.cpu.allocator import LARGE, empty
 from engine.backends.cpu.select import outside, where
 
@@ -80,10 +80,10 @@ class Fast:
 
     @staticmethod
     def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-        """np.ascontiguousarray into memory from the cache; Note [Turned copies]."""
+        """np.ascontiguousarray into memory from the cache; Note [Transposed copies]."""
         if dtype is not None or not a.ndim or a.flags.c_contiguous:
             return np.ascontiguousarray(a, dtype)
-        return turned.contiguous(a)
+        return relayout.contiguous(a)
 
     @staticmethod
     def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Any) -> Any:
@@ -167,7 +167,7 @@ def _step(steps: Steps, function: Any, args: tuple, options: dict) -> Any:
                 return function(*args, out=steps.target)
             return function(*args, out=steps.target, casting="no")
         except TypeError:
-            pass  # this block takes another way through the kernel
+            pass  # this block takes another branch of the kernel
     return function(*args, **options)
 
 

@@ -1,6 +1,5 @@
 """Running sums of floats, added up in float64 and rounded once, as torch does it.
 
-Note [Running sums do not fall]
 What is not negative has running sums that do not fall, and programs rely on it (a cumulative distribution that is
 searched).  So sums are added in order.  Products with triangles of ones take a third of the time for 1e6 elements of
 one row, but BLAS adds up different columns in different orders, and neighbours fall by a last place here and there.
@@ -17,9 +16,9 @@ from engine.backends.cpu.allocator import empty
 
 __all__ = ["LARGE", "running_sums"]
 
-LARGE = 1 << 12  # elements from which there is another way than numpy's
+LARGE = 1 << 12  # elements from which another route than numpy's is faster
 _MANY = 1 << 9  # elements that are added at once, from which a call for each step along the dim pays
-_INNER = 64  # of which so many lie side by side
+_INNER = 64  # elements that lie side by side
 _PIECE = 1 << 13  # numbers of a row that wait in the cache
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
 

@@ -27,9 +27,13 @@ def where(mask: Any, x: Any, y: Any, out: Any = None) -> Any:
     """np.where(mask, x, y), ten times as fast where the mask is irregular: arithmetic on bits does not branch."""
     dtype = getattr(x, "dtype", None)
     if (
-        mask.__class__ is not np.ndarray or mask.size < _FEW or mask.dtype != np.bool_ or not mask.ndim
-        or dtype is None or dtype.kind not in "fciuV"
-    ):  # fmt: skip
+        mask.__class__ is not np.ndarray
+        or mask.size < _FEW
+        or mask.dtype != np.bool_
+        or not mask.ndim
+        or dtype is None
+        or dtype.kind not in "fciuV"
+    ):
         return np.where(mask, x, y)
     integer = _INTEGERS.get(dtype.itemsize)
     if integer is None:

@@ -10,15 +10,20 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from engine.core.slots import Several
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 __all__ = ["get_num_threads", "run", "set_num_threads"]
 
 _MOST = 8  # beyond, numpy's pieces wait for the interpreter lock more than they win
 
+changed: Several[Callable[[], None]] = Several()  # called when the number of threads is another
 _count: int | None = None  # None: not asked for yet
-_tasks: SimpleQueue[_Task] = SimpleQueue()
+_tasks: SimpleQueue[_Task] | None = None  # from the first task on
 _workers = 0
 _starting = threading.Lock()
 
@@ -26,7 +31,7 @@ _starting = threading.Lock()
 def _forked() -> None:
     """Threads do not survive a fork; they start again at need."""
     global _tasks, _workers, _starting
-    _tasks, _workers, _starting = SimpleQueue(), 0, threading.Lock()
+    _tasks, _workers, _starting = None, 0, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -34,22 +39,22 @@ if hasattr(os, "register_at_fork"):
 
 
 def get_num_threads() -> int:
-    """How many threads one operation may use.
+    """Return the number of threads that one operation may use.
 
     What `set_num_threads` said last, else ENGINE_NUM_THREADS, else OMP_NUM_THREADS, else the processors this process
     may run on.
     """
     global _count
     if _count is None:
-        given = _asked("ENGINE_NUM_THREADS")
+        given = _from_environment("ENGINE_NUM_THREADS")
         if given:
             set_num_threads(given)
         else:  # the libraries read OMP_NUM_THREADS themselves
-            _count = _asked("OMP_NUM_THREADS") or _processors()
+            _count = _from_environment("OMP_NUM_THREADS") or _processors()
     return _count  # type: ignore[return-value]
 
 
-def _asked(name: str) -> int:
+def _from_environment(name: str) -> int:
     """A number of threads from the environment; 0 for none.  OMP's may be a list, one a level."""
     given = os.environ.get(name, "").split(",")[0].strip()
     return int(given) if given.isdigit() else 0
@@ -68,12 +73,16 @@ def set_num_threads(count: int) -> None:
     _count = count
     import threadpoolctl
 
-    from engine.backends import routes
-    from engine.backends.onednn import library
-
     threadpoolctl.threadpool_limits(count, user_api="blas")
-    library.threads_changed()
-    routes.threads_changed()
+    for follow in changed:
+        follow()
+
+
+def _queue() -> SimpleQueue[Any]:
+    """Return an empty queue.  The module comes with the first task, not with `import engine`."""
+    from queue import SimpleQueue
+
+    return SimpleQueue()
 
 
 class _Task:
@@ -84,7 +93,7 @@ class _Task:
     def __init__(self, work: Callable[[Any], Any], pieces: Iterable[Any]) -> None:
         self.work = work
         self.pieces = deque(pieces)
-        self.done: SimpleQueue[Any] = SimpleQueue()
+        self.done = _queue()
 
     def help(self) -> None:
         """Take pieces until none is left."""
@@ -104,10 +113,12 @@ class _Task:
             self.done.put((finished, failure))
 
 
-def _serve() -> None:
-    tasks = _tasks
-    while True:
-        tasks.get().help()
+def _serve(tasks: SimpleQueue[_Task]) -> None:
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # a thread begins with numpy's own, whatever holds in that of the caller
+        while True:
+            tasks.get().help()
 
 
 def run(work: Callable[[Any], Any], pieces: list[Any]) -> None:
@@ -120,11 +131,10 @@ def run(work: Callable[[Any], Any], pieces: list[Any]) -> None:
         for piece in pieces:
             work(piece)
         return
-    if _workers < helpers:
-        _start(helpers)
+    tasks = _tasks if _tasks is not None and _workers >= helpers else _start(helpers)
     task = _Task(work, pieces)
     for _ in range(helpers):
-        _tasks.put(task)
+        tasks.put(task)
     task.help()
     left, failure = len(pieces), None
     while left:  # a helper that woke up too late for a piece says nothing, and nobody waits for it
@@ -135,9 +145,13 @@ def run(work: Callable[[Any], Any], pieces: list[Any]) -> None:
         raise failure
 
 
-def _start(helpers: int) -> None:
-    global _workers
+def _start(helpers: int) -> SimpleQueue[_Task]:
+    """Start threads until there are `helpers`; return the queue from which they take their tasks."""
+    global _tasks, _workers
     with _starting:
+        if _tasks is None:
+            _tasks = _queue()
         while _workers < helpers:
-            threading.Thread(target=_serve, name=f"engine-{_workers}", daemon=True).start()
+            threading.Thread(target=_serve, args=(_tasks,), name=f"engine-{_workers}", daemon=True).start()
             _workers += 1
+        return _tasks

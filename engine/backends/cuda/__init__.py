@@ -28,13 +28,13 @@ from engine.backends.cuda.flags import mem_efficient_sdp_enabled as mem_efficien
 from engine.backends.cuda.flags import preferred_linalg_library as preferred_linalg_library
 from engine.backends.cuda.flags import sdp_kernel as sdp_kernel
 from engine.backends.cuda.runtime import device_count as device_count
-from engine.device import device
+from engine.core.device import device
 
 _devices: dict[int, device] = {}
 
 
 def device_at(index: int) -> device:
-    """`cuda:index`, one object a device."""
+    """`cuda:index`, one object per device."""
     found = _devices.get(index)
     if found is None:
         found = _devices[index] = device("cuda", index)
@@ -54,9 +54,7 @@ class CudaBackend(Backend):
         self._kernels: dict[Any, Any] = {}  # of ops, under the builder of kernels that there is
         self._generation, self._choose = _compiling.generation, None
         count = runtime.state.device_count
-        self._modules = [
-            ArrayModule(cupy, self, functools.partial(runtime.on_device, index)) for index in range(count)
-        ]  # fmt: skip
+        self._modules = [ArrayModule(cupy, self, functools.partial(runtime.on_device, index)) for index in range(count)]
         self._one = count == 1
 
     def device_of(self, array: Any) -> device:

@@ -22,16 +22,36 @@ _ATOMICS = {
     "multiply": frozenset(),
 }
 _WIDER = {
-    "bool": "int32", "int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "float16": "float32",
+    "bool": "int32",
+    "int8": "int32",
+    "int16": "int32",
+    "uint8": "int32",
+    "uint16": "int32",
+    "float16": "float32",
     "bfloat16": "float32",
-}  # fmt: skip
+}
 
 
 # functions whose result is on the current device, whatever their operands
 _MAKERS = (
-    "arange", "array", "asarray", "ascontiguousarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
-    "ones", "ones_like", "zeros", "zeros_like", "concatenate", "stack", "where",
-)  # fmt: skip
+    "arange",
+    "array",
+    "asarray",
+    "ascontiguousarray",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "zeros",
+    "zeros_like",
+    "concatenate",
+    "stack",
+    "where",
+)
 
 
 def _made_inside(inside: Any, function: Any) -> Any:

@@ -1,8 +1,8 @@
 """Matrix products by cublasLt, bound with ctypes: CuPy wraps none of it, and its own products cannot be captured.
 
-A product is described once (descriptors, layouts, the algorithm that the library's heuristic names) and kept under all
-that the description depends on; a further call costs one look-up and `cublasLtMatmul`.  Transposed operands are flags,
-batches strides, the bias of `linear` an epilogue: nothing is copied that a leading dimension can describe.
+A product is described once (descriptors, layouts, the algorithm that the library's heuristic names) and cached under
+all that the description depends on; a further call costs one look-up and `cublasLtMatmul`.  Transposed operands are
+flags, batches strides, the bias of `linear` an epilogue: nothing is copied that a leading dimension can describe.
 
 The numbers of the enumerations are those of cublasLt.h and library_types.h (CUDA 12 and 13).  `Blas` gets the library
 handed in: ctypes' on a device (`load`), one that checks every argument in tests.  Complex numbers and integers stay
@@ -58,13 +58,13 @@ class _Heuristic(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A matrix as cublasLt sees it, column by column: rows x cols with a leading dimension, `turned` where the product
-    takes its transpose.  stride: elements from one batch to the next (0: the same for all)."""
+    """A matrix as cublasLt sees it, column by column: rows x cols with a leading dimension, `transposed` where the
+    product takes its transpose.  stride: elements from one batch to the next (0: the same for all)."""
 
     rows: int
     cols: int
     ld: int
-    turned: bool = False
+    transposed: bool = False
     stride: int = 0
 
 
@@ -85,7 +85,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Plan:
-    """What cublasLt keeps of a problem."""
+    """The descriptors and the algorithm that cublasLt uses for a problem."""
 
     desc: c_void_p
     layouts: tuple[c_void_p, c_void_p, c_void_p]
@@ -103,9 +103,23 @@ class _Call:
         self.numbers = number(1), number(0)
         of_a, of_b, of_d = plan.layouts
         self.args = (
-            handle, plan.desc, byref(self.numbers[0]), self.a, of_a, self.b, of_b, byref(self.numbers[1]), self.d, of_d,
-            self.d, of_d, byref(plan.found, 0), self.workspace, c_size_t(self.size), self.stream,
-        )  # fmt: skip
+            handle,
+            plan.desc,
+            byref(self.numbers[0]),
+            self.a,
+            of_a,
+            self.b,
+            of_b,
+            byref(self.numbers[1]),
+            self.d,
+            of_d,
+            self.d,
+            of_d,
+            byref(plan.found, 0),
+            self.workspace,
+            c_size_t(self.size),
+            self.stream,
+        )
 
 
 def operand(shape: Sequence[int], strides: Sequence[int]) -> Operand | None:
@@ -121,7 +135,7 @@ def operand(shape: Sequence[int], strides: Sequence[int]) -> Operand | None:
     if down == 1 or n == 1:
         ld = along if m > 1 else max(1, n)
         if ld >= max(1, n):
-            return Operand(n, m, ld, turned=True)
+            return Operand(n, m, ld, transposed=True)
     return None
 
 
@@ -190,7 +204,7 @@ class Blas:
         scale = TYPES["float64" if p.type == "float64" else "float32"]
         self._call("cublasLtMatmulDescCreate", byref(desc), c_int(p.compute), c_int(scale))
         for attribute, one in ((DESC_TRANSA, p.a), (DESC_TRANSB, p.b)):
-            self._set("cublasLtMatmulDescSetAttribute", desc, attribute, c_int32(int(one.turned)))
+            self._set("cublasLtMatmulDescSetAttribute", desc, attribute, c_int32(int(one.transposed)))
         self._set(
             "cublasLtMatmulDescSetAttribute",
             desc,
@@ -207,9 +221,18 @@ class Blas:
         found, count = _Heuristic(), c_int()
         a, b, d = layouts
         self._call(
-            "cublasLtMatmulAlgoGetHeuristic", self._handle(device), desc, a, b, d, d, preference, c_int(1),
-            byref(found), byref(count),
-        )  # fmt: skip
+            "cublasLtMatmulAlgoGetHeuristic",
+            self._handle(device),
+            desc,
+            a,
+            b,
+            d,
+            d,
+            preference,
+            c_int(1),
+            byref(found),
+            byref(count),
+        )
         self._call("cublasLtMatmulPreferenceDestroy", preference)
         plan = Plan(desc, (a, b, d), found)
         if not count.value or found.state:
@@ -274,15 +297,27 @@ class Blas:
         size = plan.found.workspace
         of_a, of_b, of_d = plan.layouts
         self._call(
-            "cublasLtMatmul", self._handle(device), plan.desc, byref(number(1)), c_void_p(a), of_a, c_void_p(b), of_b,
-            byref(number(0)), c_void_p(d), of_d, c_void_p(d), of_d, byref(plan.found, 0),
-            c_void_p(self._workspace(size) if size else None), c_size_t(size), c_void_p(self._stream()),
-        )  # fmt: skip
+            "cublasLtMatmul",
+            self._handle(device),
+            plan.desc,
+            byref(number(1)),
+            c_void_p(a),
+            of_a,
+            c_void_p(b),
+            of_b,
+            byref(number(0)),
+            c_void_p(d),
+            of_d,
+            c_void_p(d),
+            of_d,
+            byref(plan.found, 0),
+            c_void_p(self._workspace(size) if size else None),
+            c_size_t(size),
+            c_void_p(self._stream()),
+        )
 
 
-def product(
-    blas: Blas, xp: Any, a: Any, b: Any, bias: Any = None, tf32: bool = False, out: Any = None
-) -> Any:  # fmt: skip
+def product(blas: Blas, xp: Any, a: Any, b: Any, bias: Any = None, tf32: bool = False, out: Any = None) -> Any:
     """a @ b (+ bias, a vector of b's columns), of floats of one type; `out` if that is given.
 
     a (*, n, k), b (*, k, m) whose batch dims broadcast, bias (m) -> (*, n, m).  Sizes are not 0.  What no leading
@@ -313,7 +348,7 @@ def product(
         key = None  # it took copies
     type = a.dtype.name
     compute = COMPUTE_64F if type == "float64" else COMPUTE_32F_TF32 if type == "float32" and tf32 else COMPUTE_32F
-    at = [address(b), address(a), address(made)]  # row by row the product is that of the transposes, turned round
+    at = [address(b), address(a), address(made)]  # row by row the product is that of the transposes, in reverse order
     vector = None if bias is None else xp.ascontiguousarray(bias)
     at.append(0 if vector is None else address(vector))
     aligned = alignment(at[0]), alignment(at[1]), alignment(at[2]), alignment(at[3])
@@ -353,14 +388,14 @@ def repeated(xp: Any, a: Any, b: Any) -> Any:
 
 
 def _target(out: Any) -> Operand | None:
-    """How cublasLt sees an array to write into; None where it cannot write there."""
+    """Return the operand that describes an array to write into; None where cublasLt cannot write there."""
     size = out.itemsize
     if any(s % size for s in out.strides):
         return None
     strides = [s // size for s in out.strides]
     found = operand(out.shape[-2:], strides[-2:])
     step = _step(out.shape[:-2], strides[:-2])
-    if found is None or found.turned or step is None:
+    if found is None or found.transposed or step is None:
         return None
     if prod(out.shape[:-2]) > 1 and step < found.ld * (out.shape[-2] - 1) + out.shape[-1]:
         return None  # matrices that overlap, or lie within each other
@@ -377,11 +412,13 @@ def _described(xp: Any, array: Any, lead: tuple[int, ...]) -> tuple[Any, Operand
         found = operand(array.shape[-2:], strides[-2:])
         step = _step(array.shape[:-2], strides[:-2])
         if found is not None and step is not None:
-            return array, Operand(found.rows, found.cols, found.ld, found.turned, step)
+            return array, Operand(found.rows, found.cols, found.ld, found.transposed, step)
     copy = xp.ascontiguousarray(array)
     found = operand(copy.shape[-2:], (max(1, copy.shape[-1]), 1))
     assert found is not None
-    return copy, Operand(found.rows, found.cols, found.ld, found.turned, prod(copy.shape[-2:]) if array.ndim > 2 else 0)
+    return copy, Operand(
+        found.rows, found.cols, found.ld, found.transposed, prod(copy.shape[-2:]) if array.ndim > 2 else 0
+    )
 
 
 def _step(shape: Sequence[int], strides: Sequence[int]) -> int | None:
@@ -438,12 +475,12 @@ def _library() -> Any:
 
         found = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
         return found if found.cublasLtMatmul else None
-    except Exception:  # no wheel, no such library: each has its own error, all mean CuPy's way
+    except Exception:  # no wheel, no such library: each has its own error, all mean CuPy's route
         return None
 
 
 def serves(a: Any, b: Any) -> bool:
-    """Whether this route takes two operands of `matmul`."""
+    """Return whether this route takes two operands of `matmul`."""
     return a.ndim > 1 and b.ndim > 1 and a.dtype == b.dtype and _known(a.dtype) and ready() and ROUTE.on()
 
 
@@ -453,7 +490,7 @@ def _known(dtype: Any) -> bool:
 
 
 def ready() -> bool:
-    """Whether the library is there."""
+    """Return whether the library is there."""
     return bool(runtime.state.products) or used() is not None
 
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.backends.kept import Cache
+from engine.backends.file_cache import Cache
 
 KERNELS = Path(__file__).with_name("kernels")
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")  # what the tests compile for: Ampere, Hopper, Blackwell
@@ -35,7 +35,7 @@ _GROUPS = re.compile(r"__syncthreads|__syncwarp|__shfl_")  # what makes threads 
 
 
 class Module(Protocol):
-    """What was compiled."""
+    """A compiled module: kernels by name."""
 
     def function(self, name: str) -> Callable[..., None]:
         """The kernel of that name.  Raises KeyError without one."""
@@ -57,7 +57,7 @@ generation = 0  # of builders: what one compiled is not called under the next
 
 
 def use(builder: Builder | None) -> Builder | None:
-    """Make `builder` the one that `module` asks (None: none); returns the one before."""
+    """Make `builder` the one that `module` uses (None: none); returns the one before."""
     global generation
     before = _builder[0] if _builder else None
     generation += 1
@@ -66,12 +66,12 @@ def use(builder: Builder | None) -> Builder | None:
 
 
 def in_use() -> bool:
-    """Whether there is a builder."""
+    """Return whether there is a builder."""
     return bool(_builder)
 
 
 def simulated() -> bool:
-    """Whether the CPU stands for the device: the shim, whose arrays are numpy's."""
+    """Return whether the CPU stands for the device: the shim, whose arrays are numpy's."""
     return bool(_builder) and getattr(_builder[0], "simulates", False)
 
 
@@ -111,8 +111,8 @@ cache = Cache()  # on disk
 class Nvrtc:
     """NVIDIA's run-time compiler for one architecture (`sm_90a`); gives cubins, launches nothing."""
 
-    def __init__(self, architecture: str, kept: Cache | None = None) -> None:
-        self.architecture, self._cache = architecture, kept or cache
+    def __init__(self, architecture: str, files: Cache | None = None) -> None:
+        self.architecture, self._cache = architecture, files or cache
 
     def compile(self, source: str, options: Sequence[str] = (), name: str = "kernel") -> bytes:
         """The cubin of a source.  Raises CompileError with NVRTC's log, ImportError without the wheels."""
@@ -176,15 +176,18 @@ class Shim:
     simulates = True
 
     def __init__(
-        self, sanitize: bool = False, backwards: bool = False, kept: Cache | None = None,
+        self,
+        sanitize: bool = False,
+        backwards: bool = False,
+        files: Cache | None = None,
         change: Callable[[str], str] | None = None,
-    ) -> None:  # fmt: skip
-        self.sanitize, self.backwards, self._cache, self._change = sanitize, backwards, kept or cache, change
+    ) -> None:
+        self.sanitize, self.backwards, self._cache, self._change = sanitize, backwards, files or cache, change
         self._modules: dict[tuple[str, tuple[str, ...]], ShimModule] = {}
 
     @staticmethod
     def missing() -> str:
-        """Why there can be no shim here, or ""."""
+        """Return the reason why there can be no shim here, or ""."""
         if os.name == "nt" or shutil.which("g++") is None:
             return "the CPU shim of CUDA kernels needs g++"
         return ""
@@ -223,8 +226,8 @@ class Shim:
 
     def _among_others(self, source: str, options: tuple[str, ...], name: str) -> Path:
         """The library that `prepare` made of a source and others in whatever process, else one of its own."""
-        kept = None if options else self._cache.find(self._place(source), ".txt")
-        if kept is not None and (shared := kept.with_name(kept.read_text())).exists():
+        found = None if options else self._cache.find(self._place(source), ".txt")
+        if found is not None and (shared := found.with_name(found.read_text())).exists():
             return shared
         return self.library(shim_text([source]), options, name)
 
@@ -255,7 +258,7 @@ def entries(source: str) -> list[str]:
 
 
 def fibers(source: str) -> bool:
-    """Whether threads of a source wait for each other; else they are run one after another."""
+    """Return whether threads of a source wait for each other; else they are run one after another."""
     return _GROUPS.search(source) is not None
 
 
@@ -311,7 +314,7 @@ _PROBLEMS = {
 
 
 def address(array: Any) -> int:
-    """Where an array's memory begins."""
+    """Return the address of an array's first element."""
     if isinstance(array, np.ndarray):
         return array.__array_interface__["data"][0]
     return array.data.ptr  # CuPy's and the stand-in's

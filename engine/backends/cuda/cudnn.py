@@ -1,6 +1,6 @@
-"""cuDNN 9: its library, handles, streams, workspace, and the plans that are kept of what it was asked.
+"""cuDNN 9: its library, handles, streams, workspace, and the cached plans of its problems.
 
-Two ways lead into the one libcudnn.so.9.  Convolutions and attention are graphs, made through NVIDIA's
+Two interfaces lead into the one libcudnn.so.9.  Convolutions and attention are graphs, made through NVIDIA's
 cudnn-frontend (`cudnn_graph.py`), which knows how attention is composed and which engine serves what.  Recurrent
 networks (`cudnn_rnn.py`) and pooling (`cudnn_pool.py`) exist in no frontend for Python, so that the C functions of
 `SIGNATURES` are called by ctypes; the handles are theirs in both cases.  Workspace is memory of CuPy's allocator on
@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.backends import cudnn as settings
 from engine.backends.cuda import runtime
 
-__all__ = ["DATA", "SIGNATURES", "Cudnn", "CudnnError", "used", "why_not"]
+__all__ = ["DATA", "SIGNATURES", "Cudnn", "CudnnError", "loaded"]
 
 DATA = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # cudnnDataType_t
 PLANS = 2048
@@ -31,27 +30,45 @@ PLANS = 2048
 # The functions that are called, with a letter for each parameter: p pointer, i int or enumeration, u unsigned int,
 # z size_t, f float, q unsigned long long.  All return cudnnStatus_t but for those of `_OTHERS`.
 SIGNATURES = {
-    "cudnnCreate": "p", "cudnnDestroy": "p", "cudnnSetStream": "pp", "cudnnGetVersion": "", "cudnnGetErrorString": "i",
-    "cudnnCreateTensorDescriptor": "p", "cudnnDestroyTensorDescriptor": "p", "cudnnSetTensorNdDescriptor": "piipp",
+    "cudnnCreate": "p",
+    "cudnnDestroy": "p",
+    "cudnnSetStream": "pp",
+    "cudnnGetVersion": "",
+    "cudnnGetErrorString": "i",
+    "cudnnCreateTensorDescriptor": "p",
+    "cudnnDestroyTensorDescriptor": "p",
+    "cudnnSetTensorNdDescriptor": "piipp",
     "cudnnGetTensorNdDescriptor": "pipppp",
-    "cudnnCreatePoolingDescriptor": "p", "cudnnDestroyPoolingDescriptor": "p",
+    "cudnnCreatePoolingDescriptor": "p",
+    "cudnnDestroyPoolingDescriptor": "p",
     "cudnnSetPoolingNdDescriptor": "piiippp",
-    "cudnnPoolingForward": "pppppppp", "cudnnPoolingBackward": "pppppppppppp",
-    "cudnnCreateDropoutDescriptor": "p", "cudnnDestroyDropoutDescriptor": "p", "cudnnSetDropoutDescriptor": "ppfpzq",
-    "cudnnCreateRNNDescriptor": "p", "cudnnDestroyRNNDescriptor": "p",
+    "cudnnPoolingForward": "pppppppp",
+    "cudnnPoolingBackward": "pppppppppppp",
+    "cudnnCreateDropoutDescriptor": "p",
+    "cudnnDestroyDropoutDescriptor": "p",
+    "cudnnSetDropoutDescriptor": "ppfpzq",
+    "cudnnCreateRNNDescriptor": "p",
+    "cudnnDestroyRNNDescriptor": "p",
     "cudnnSetRNNDescriptor_v8": "piiiiiiiiiiiipu",
-    "cudnnCreateRNNDataDescriptor": "p", "cudnnDestroyRNNDataDescriptor": "p",
+    "cudnnCreateRNNDataDescriptor": "p",
+    "cudnnDestroyRNNDataDescriptor": "p",
     "cudnnSetRNNDataDescriptor": "piiiiipp",
-    "cudnnGetRNNTempSpaceSizes": "ppippp", "cudnnGetRNNWeightSpaceSize": "ppp", "cudnnGetRNNWeightParams": "ppizpipppp",
-    "cudnnRNNForward": "ppippppppppppp" "zpzpzp",
-    "cudnnRNNBackwardData_v8": "pppppppppppppppp" "zpzpzp",
+    "cudnnGetRNNTempSpaceSizes": "ppippp",
+    "cudnnGetRNNWeightSpaceSize": "ppp",
+    "cudnnGetRNNWeightParams": "ppizpipppp",
+    "cudnnRNNForward": "ppipppppppppppzpzpzp",
+    "cudnnRNNBackwardData_v8": "ppppppppppppppppzpzpzp",
     "cudnnRNNBackwardWeights_v8": "ppipppppppzpzpzp",
-}  # fmt: skip
+}
 _OTHERS = {"cudnnGetVersion": ctypes.c_size_t, "cudnnGetErrorString": ctypes.c_char_p}
 _LETTERS = {
-    "p": ctypes.c_void_p, "i": ctypes.c_int, "u": ctypes.c_uint, "z": ctypes.c_size_t, "f": ctypes.c_float,
+    "p": ctypes.c_void_p,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint,
+    "z": ctypes.c_size_t,
+    "f": ctypes.c_float,
     "q": ctypes.c_ulonglong,
-}  # fmt: skip
+}
 
 
 class CudnnError(RuntimeError):
@@ -106,7 +123,7 @@ class Cudnn:
         return runtime.library().empty((max(size, 1),), "uint8")
 
     def plan(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make()` gave for a key, kept for the current device; None where it raised Unsupported."""
+        """Return the cached result of `make()` for a key on the current device; None where it raised Unsupported."""
         key = int(runtime.library().cuda.runtime.getDevice()), key
         with self._lock:
             if key in self._plans:
@@ -125,7 +142,7 @@ class Cudnn:
         return made
 
     def cache_info(self) -> dict[str, int]:
-        """Plans kept, made and found again."""
+        """Return the numbers of plans cached, made and found again."""
         return {"kept": len(self._plans), "made": self.made, "found": self.found}
 
     @contextlib.contextmanager
@@ -161,7 +178,7 @@ def ints(values: Any) -> Any:
 
 
 def _folders() -> list[Path]:
-    """Where the wheels put it, in the order in which the frontend looks: both must load the same file."""
+    """Return the folders where the wheels put cuDNN, in the frontend's order: both must load the same file."""
     pure = Path(sysconfig.get_path("purelib"))
     inner = "bin" if sys.platform == "win32" else "lib"
     return [pure / "nvidia" / wheel / inner for wheel in ("cudnn", "cudnn_jit")]
@@ -188,7 +205,7 @@ def declared(library: Any) -> Any:
 
 
 @functools.cache
-def _loaded() -> Cudnn | str:
+def loaded() -> Cudnn | str:
     """cuDNN, or one sentence that says why there is none."""
     with contextlib.suppress(Exception):  # what its parts need of CUDA, where the wheels have it
         from cuda.pathfinder import load_nvidia_dynamic_lib
@@ -211,28 +228,3 @@ def _frontend() -> Any:
     except Exception:  # no wheel, or one that does not load: each has its own error, all mean the fallback
         return None
     return cudnn if hasattr(cudnn, "pygraph") and hasattr(cudnn.pygraph, "sdpa") else None
-
-
-def used() -> Cudnn | None:
-    """cuDNN, if it can be had and `torch.backends.cudnn.enabled`."""
-    if not settings.enabled:
-        return None
-    if runtime.state.stand_in:
-        return runtime.state.cudnn
-    found = _loaded()
-    return found if isinstance(found, Cudnn) else None
-
-
-def why_not() -> str | None:
-    """One sentence that says why cuDNN is not used; None where it is."""
-    if not settings.enabled:
-        return "torch.backends.cudnn.enabled is False"
-    found = runtime.state.cudnn or "the stand-in has no cuDNN" if runtime.state.stand_in else _loaded()
-    if isinstance(found, str):
-        return found
-    if found.frontend is None:
-        return (
-            "nvidia-cudnn-frontend was not found: pip install 'hubcli[cuda13]' (or cuda12); convolution and attention "
-            "compute by products until then"
-        )
-    return None

@@ -1,4 +1,4 @@
-"""Convolution and attention as graphs of cudnn-frontend: described once, planned, kept, and run with addresses.
+"""Convolution and attention as graphs of cudnn-frontend: described once, planned, cached, and run with addresses.
 
 `describe` makes a graph and validates it, which needs no GPU; `Plan` builds what executes.  Arrays go in as they lie,
 by their strides: channels-last convolutions, heads that are views of one packed projection.
@@ -67,7 +67,7 @@ class Attention:
 
 
 def layout(array: Any, last: bool = False) -> Layout:
-    """How an array lies; last: it is dense and channels-last.
+    """Return the layout of an array: sizes and strides in elements; last: it is dense and channels-last.
 
     Dims of size 1 may have any stride in an array, 0 too; here they have the one that a dense array would.
     """
@@ -113,8 +113,8 @@ def _convolution(graph: Any, p: Convolution, given: Any, result: Any) -> None:
         made = graph.conv_fprop(image=given(X, p.x), weight=given(W, p.w), **geometry)
         if p.bias:
             channels = p.w.dims[0]
-            lies = Layout((1, channels, *(1,) * len(p.stride)), (channels, 1, *(1,) * len(p.stride)))
-            made = graph.bias(input=made, bias=given(BIAS, lies))
+            bias_layout = Layout((1, channels, *(1,) * len(p.stride)), (channels, 1, *(1,) * len(p.stride)))
+            made = graph.bias(input=made, bias=given(BIAS, bias_layout))
         result(made, Y, p.y)
     elif p.kind == "input":
         result(graph.conv_dgrad(loss=given(Y, p.y), filter=given(W, p.w), **geometry), X, p.x)
@@ -147,16 +147,22 @@ def _attention(graph: Any, frontend: Any, p: Attention, given: Any, result: Any)
 
 def _attention_backward(graph: Any, frontend: Any, p: Attention, given: Any, result: Any) -> None:
     made = graph.sdpa_backward(
-        q=given(Q, p.q), k=given(K, p.k), v=given(V, p.v), o=given(O, p.o), dO=given(D_O, p.grad),
-        stats=given(STATS, _rows(p), frontend.data_type.FLOAT), use_deterministic_algorithm=p.deterministic,
+        q=given(Q, p.q),
+        k=given(K, p.k),
+        v=given(V, p.v),
+        o=given(O, p.o),
+        dO=given(D_O, p.grad),
+        stats=given(STATS, _rows(p), frontend.data_type.FLOAT),
+        use_deterministic_algorithm=p.deterministic,
         **_masks(frontend, p, given),
-    )  # fmt: skip
+    )
     for tensor, uid, how in zip(made, (D_Q, D_K, D_V), (p.d_q, p.d_k, p.d_v)):
         result(tensor, uid, how)
 
 
 class Plan:
-    """What executes a graph: the choice of cuDNN's heuristics, or with `torch.backends.cudnn.benchmark` the fastest."""
+    """An executable graph: the plan that cuDNN's heuristics choose, or with `torch.backends.cudnn.benchmark` the
+    fastest."""
 
     def __init__(self, cudnn: Cudnn, problem: Convolution | Attention, pack: dict[int, int]) -> None:
         fe, handle = cudnn.frontend, cudnn.handle()

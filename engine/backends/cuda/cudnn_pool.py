@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.backends.cuda.cudnn import Cudnn, ints
 from engine.backends.cuda.cudnn_graph import layout
-from engine.layouts import is_channels_last
+from engine.core.layouts import is_channels_last
 
 __all__ = ["AVERAGE", "AVERAGE_INSIDE", "MAX", "backward", "forward"]
 
@@ -25,9 +25,15 @@ _PROPAGATE_NAN = 1
 def _pool(cudnn: Cudnn, mode: int, kernel: Any, stride: Any, padding: Any) -> Iterator[int]:
     with cudnn.descriptor("Pooling") as made:
         cudnn.call(
-            "cudnnSetPoolingNdDescriptor", made, mode, _PROPAGATE_NAN, len(kernel), ints(kernel), ints(padding),
+            "cudnnSetPoolingNdDescriptor",
+            made,
+            mode,
+            _PROPAGATE_NAN,
+            len(kernel),
+            ints(kernel),
+            ints(padding),
             ints(stride),
-        )  # fmt: skip
+        )
         yield made
 
 
@@ -58,6 +64,17 @@ def backward(
     one, nothing = _factors(x)
     with _pool(cudnn, mode, kernel, stride, padding) as pool, _tensor(cudnn, x) as of_x, _tensor(cudnn, y) as of_y:
         cudnn.call(
-            "cudnnPoolingBackward", cudnn.handle(), pool, one, of_y, int(y.data.ptr), of_y, int(grad.data.ptr), of_x,
-            int(x.data.ptr), nothing, of_x, int(made.data.ptr),
-        )  # fmt: skip
+            "cudnnPoolingBackward",
+            cudnn.handle(),
+            pool,
+            one,
+            of_y,
+            int(y.data.ptr),
+            of_y,
+            int(grad.data.ptr),
+            of_x,
+            int(x.data.ptr),
+            nothing,
+            of_x,
+            int(made.data.ptr),
+        )

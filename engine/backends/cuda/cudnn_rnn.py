@@ -77,10 +77,23 @@ class Plan:
         cudnn.call("cudnnSetDropoutDescriptor", dropout, handle, 0.0, None, 0, 0)
         self.rnn = self._create("RNN")
         cudnn.call(
-            "cudnnSetRNNDescriptor_v8", self.rnn, STANDARD, MODES[n.mode], DOUBLE_BIAS if n.biases else NO_BIAS,
-            n.directions - 1, LINEAR_INPUT, code, wide, n.math, n.inputs, n.hidden, n.out, n.layers, dropout,
+            "cudnnSetRNNDescriptor_v8",
+            self.rnn,
+            STANDARD,
+            MODES[n.mode],
+            DOUBLE_BIAS if n.biases else NO_BIAS,
+            n.directions - 1,
+            LINEAR_INPUT,
+            code,
+            wide,
+            n.math,
+            n.inputs,
+            n.hidden,
+            n.out,
+            n.layers,
+            dropout,
             PADDED_IO_DISABLED,
-        )  # fmt: skip
+        )
         count = n.batch_sizes[0]
         lengths = [sum(size > i for size in n.batch_sizes) for i in range(count)]
         self.x, self.y = self._create("RNNData"), self._create("RNNData")
@@ -110,8 +123,8 @@ class Plan:
                 self.cudnn.call(f"cudnnDestroy{kind}Descriptor", made)
 
     def _segments(self, handle: int) -> tuple[tuple[Segment, ...], int]:
-        """Where cuDNN wants the weights, and how many there are.  Torch's order: of each layer and direction the input
-        weight, the hidden weight, both biases, the projection."""
+        """Return the segments of cuDNN's weight memory, and its size.  Torch's order: for each layer and direction the
+        input weight, the hidden weight, both biases, the projection."""
         n, gates = self.network, GATES[self.network.mode]
         found: list[Segment] = []
         start = 0
@@ -120,19 +133,29 @@ class Plan:
             def ask(cell: int, number: int) -> tuple[int, int, int, int]:
                 matrix, bias = c_void_p(), c_void_p()
                 self.cudnn.call(
-                    "cudnnGetRNNWeightParams", handle, self.rnn, cell, self.weights, _BASE, number, of_matrix,
-                    byref(matrix), of_bias, byref(bias),
-                )  # fmt: skip
+                    "cudnnGetRNNWeightParams",
+                    handle,
+                    self.rnn,
+                    cell,
+                    self.weights,
+                    _BASE,
+                    number,
+                    of_matrix,
+                    byref(matrix),
+                    of_bias,
+                    byref(bias),
+                )
                 return matrix.value or 0, self._count(of_matrix), bias.value or 0, self._count(of_bias)
 
             for cell in range(n.layers * n.directions):
                 inputs = n.inputs if cell < n.directions else n.out * n.directions
-                asked = [ask(cell, number) for number in range(2 * gates)]
+                parameters = [ask(cell, number) for number in range(2 * gates)]
                 parts = [
-                    (at, count, n.hidden * (inputs if i < gates else n.out)) for i, (at, count, *_) in enumerate(asked)
+                    (at, count, n.hidden * (inputs if i < gates else n.out))
+                    for i, (at, count, *_) in enumerate(parameters)
                 ]
                 if n.biases:
-                    parts += [(at, count, n.hidden) for *_, at, count in asked]
+                    parts += [(at, count, n.hidden) for *_, at, count in parameters]
                 if n.projected:
                     parts.append((*ask(cell, PROJECTION)[:2], n.projected * n.hidden))
                 for address, count, wanted in parts:
@@ -189,16 +212,42 @@ class Plan:
         last_h, last_c = xp.empty(h.shape, h.dtype), None if c is None else xp.empty(c.shape, c.dtype)
         work, reserve = self.cudnn.workspace(self.work), xp.empty((self.reserve if n.train else 0,), "uint8")
         self.cudnn.call(
-            "cudnnRNNForward", self.cudnn.handle(), self.rnn, TRAINING if n.train else INFERENCE, None, self.x, _at(x),
-            self.y, _at(output), self.h, _at(h), _at(last_h), self.c, _at(c), _at(last_c), self.weights, _at(space),
-            self.work, _at(work), reserve.nbytes, _at(reserve) if n.train else None,
-        )  # fmt: skip
+            "cudnnRNNForward",
+            self.cudnn.handle(),
+            self.rnn,
+            TRAINING if n.train else INFERENCE,
+            None,
+            self.x,
+            _at(x),
+            self.y,
+            _at(output),
+            self.h,
+            _at(h),
+            _at(last_h),
+            self.c,
+            _at(c),
+            _at(last_c),
+            self.weights,
+            _at(space),
+            self.work,
+            _at(work),
+            reserve.nbytes,
+            _at(reserve) if n.train else None,
+        )
         return output, last_h, last_c, reserve
 
     def backward(
-        self, xp: Any, grads: tuple[Any, Any, Any], x: Any, h: Any, c: Any, space: Any, output: Any, reserve: Any,
+        self,
+        xp: Any,
+        grads: tuple[Any, Any, Any],
+        x: Any,
+        h: Any,
+        c: Any,
+        space: Any,
+        output: Any,
+        reserve: Any,
         weights_too: bool,
-    ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    ) -> tuple[Any, Any, Any, Any]:
         """The gradients of x, h, c (None without one) and of the weights where they lie (None if not `weights_too`)."""
         of_output, of_h, of_c = grads
         to_x, to_h = xp.empty(x.shape, x.dtype), xp.empty(h.shape, h.dtype)
@@ -206,17 +255,46 @@ class Plan:
         work = self.cudnn.workspace(self.work)
         ends = self.work, _at(work), reserve.nbytes, _at(reserve)
         self.cudnn.call(
-            "cudnnRNNBackwardData_v8", self.cudnn.handle(), self.rnn, None, self.y, _at(output), _at(of_output), self.x,
-            _at(to_x), self.h, _at(h), _at(of_h), _at(to_h), self.c, _at(c), _at(of_c), _at(to_c), self.weights,
-            _at(space), *ends,
-        )  # fmt: skip
+            "cudnnRNNBackwardData_v8",
+            self.cudnn.handle(),
+            self.rnn,
+            None,
+            self.y,
+            _at(output),
+            _at(of_output),
+            self.x,
+            _at(to_x),
+            self.h,
+            _at(h),
+            _at(of_h),
+            _at(to_h),
+            self.c,
+            _at(c),
+            _at(of_c),
+            _at(to_c),
+            self.weights,
+            _at(space),
+            *ends,
+        )
         to_weights = None
         if weights_too:
             to_weights = xp.zeros(space.shape, space.dtype)  # cuDNN adds to it
             self.cudnn.call(
-                "cudnnRNNBackwardWeights_v8", self.cudnn.handle(), self.rnn, WGRAD_ADD, None, self.x, _at(x), self.h,
-                _at(h), self.y, _at(output), self.weights, _at(to_weights), *ends,
-            )  # fmt: skip
+                "cudnnRNNBackwardWeights_v8",
+                self.cudnn.handle(),
+                self.rnn,
+                WGRAD_ADD,
+                None,
+                self.x,
+                _at(x),
+                self.h,
+                _at(h),
+                self.y,
+                _at(output),
+                self.weights,
+                _at(to_weights),
+                *ends,
+            )
         return to_x, to_h, to_c, to_weights
 
 
@@ -241,6 +319,6 @@ def _joined(segments: list[Segment]) -> tuple[Segment, ...]:
 
 
 def plan_of(cudnn: Cudnn, network: Network) -> Plan:
-    """The plan of a network, made or kept."""
+    """Return the plan of a network, made or cached."""
     found: Plan = cudnn.plan(network, lambda: Plan(cudnn, network))
     return found

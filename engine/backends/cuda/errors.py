@@ -1,4 +1,4 @@
-"""What CUDA work raises, in torch's words."""
+"""The errors of CUDA work, in torch's words."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from engine.backends.cuda import runtime
+
 __all__ = [
     "can_use_efficient_attention",
     "can_use_flash_attention",
@@ -22,7 +24,7 @@ __all__ = [
     "mem_efficient_sdp_enabled",
     "preferred_linalg_library",
     "sdp_kernel",
-]  # fmt: skip
+]
 
 
 class _Matmul:
@@ -35,7 +37,9 @@ class _Matmul:
     fp32_precision = "none"
 
     def tf32(self) -> bool:
-        """Whether products of float32 may round their operands to 10 bits (`set_float32_matmul_precision`, too)."""
+        """Return whether products of float32 may round their operands to 10 bits (`set_float32_matmul_precision`,
+        too).
+        """
         return self.allow_tf32 or self.fp32_precision == "tf32"
 
 
@@ -53,10 +57,8 @@ matmul, cufft_plan_cache = _Matmul(), _PlanCache()
 
 
 def is_built() -> bool:
-    """Whether a GPU can be used: there is no build with or without CUDA here."""
-    from engine.backends import cuda
-
-    return cuda.device_count() > 0
+    """Return whether a GPU can be used: there is no build with or without CUDA here."""
+    return runtime.device_count() > 0
 
 
 def math_sdp_enabled() -> bool:
@@ -74,7 +76,7 @@ _cudnn_sdp = [True]
 
 
 def cudnn_sdp_enabled() -> bool:
-    """Whether attention may go to cuDNN; True unless `enable_cudnn_sdp(False)` was called."""
+    """Return whether attention may go to cuDNN; True unless `enable_cudnn_sdp(False)` was called."""
     return _cudnn_sdp[0]
 
 

@@ -1,7 +1,7 @@
 """Memory and events of a GPU that other processes open, by CUDA's handles; Linux only, as in CUDA.
 
-A handle stands for a whole allocation of the driver: memory of a pool lies at an offset in one.  A process opens the
-handle of an allocation once (`Opened`), and closes it when nothing that lies in it is used any more.
+A handle stands for a whole allocation of the driver: memory of a pool is at an offset in one.  A process opens the
+handle of an allocation once (`Opened`), and closes it when nothing that is in it is used any more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,17 @@ from typing import Any
 from engine.backends.cuda import runtime
 
 __all__ = [
-    "AnotherCard", "Opened", "array_in", "card", "check_card", "export", "mark", "refuse_forked", "settle", "wait_for",
-]  # fmt: skip
+    "AnotherCard",
+    "Opened",
+    "array_in",
+    "card",
+    "check_card",
+    "export",
+    "mark",
+    "refuse_forked",
+    "synchronize",
+    "wait_for",
+]
 
 _LAZY_PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess, the only flag there is
 
@@ -27,13 +36,16 @@ def _driver() -> Any:
     """The driver's library, which CuPy has loaded; CuPy lacks the one call that is needed here."""
     found = ctypes.CDLL("libcuda.so.1")
     found.cuMemGetAddressRange_v2.argtypes = [
-        ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_size_t), ctypes.c_uint64,
-    ]  # fmt: skip
+        ctypes.POINTER(ctypes.c_uint64),
+        ctypes.POINTER(ctypes.c_size_t),
+        ctypes.c_uint64,
+    ]
     return found
 
 
 def _allocation(pointer: int) -> int:
-    """Where the driver's allocation begins in which `pointer` lies.  RuntimeError where it is none of the driver's."""
+    """Return the start of the driver's allocation that contains `pointer`.  RuntimeError where the driver has none
+    there."""
     driver = runtime.state.driver if runtime.state.stand_in else _driver()
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     status = driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), pointer)
@@ -43,7 +55,7 @@ def _allocation(pointer: int) -> int:
 
 
 def export(array: Any) -> tuple[bytes, int]:
-    """The handle of the allocation in which a device array lies, and how many bytes from its begin the array does.
+    """The handle of the allocation that holds a device array, and the offset of the array in it, in bytes.
 
     RuntimeError where the memory cannot be shared: that of `cudaMallocAsync`, of another library's pool.
     """
@@ -128,7 +140,7 @@ def wait_for(handle: bytes | None, index: int) -> None:
             calls.eventDestroy(event)
 
 
-def settle(index: int) -> bool:
+def synchronize(index: int) -> bool:
     """Wait until this process has done with memory that it is about to give back; False in a capture, which cannot."""
     if runtime.capturing():
         return False
@@ -149,7 +161,7 @@ def refuse_forked() -> None:
 
 
 class Opened:
-    """An allocation of another process, mapped here as long as this object lives; one a process for each."""
+    """An allocation of another process, mapped here as long as this object lives; one per process for each."""
 
     known: weakref.WeakValueDictionary[tuple[int, bytes], Opened] = weakref.WeakValueDictionary()
     lock = threading.RLock()

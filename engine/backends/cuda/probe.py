@@ -1,6 +1,5 @@
-"""Which GPUs there are, without starting CUDA: NVML by ctypes, which leaves the process free to fork.
+"""The GPUs of the machine, found without starting CUDA: NVML by ctypes, which leaves the process free to fork.
 
-Note [Probing]
 `cuInit` in a parent makes CUDA unusable in children that fork, and takes a second on a large machine, so "is there a
 GPU?" is asked of NVML, the library behind nvidia-smi.  Where a container has the driver but not NVML, the folder
 /proc/driver/nvidia/gpus answers.  CUDA_VISIBLE_DEVICES is read at each question, as the driver reads it at its start.
@@ -53,7 +52,7 @@ def _text(call: Any, *args: Any) -> str:
 
 
 def driver() -> Driver | None:
-    """What NVML says of the driver and the cards; None without it."""
+    """Return the driver's version, its CUDA version and the names of the cards from NVML; None without it."""
     library = _nvml()
     if library is None:
         return None
@@ -100,9 +99,7 @@ def _by_uuid(prefix: str) -> int | None:
     library = _nvml()
     if library is None or not prefix.startswith(("GPU-", "MIG-")):
         return None
-    fitting = [
-        i for i in range(cards()) if _text(library.nvmlDeviceGetUUID, _handle(library, i)).startswith(prefix)
-    ]  # fmt: skip
+    fitting = [i for i in range(cards()) if _text(library.nvmlDeviceGetUUID, _handle(library, i)).startswith(prefix)]
     return fitting[0] if len(fitting) == 1 else None
 
 

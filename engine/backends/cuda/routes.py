@@ -1,4 +1,4 @@
-"""Routes: ways of computing that this code's tests reach on no card, so that each proves itself on the user's.
+"""Routes: code paths that this code's tests reach on no card, so that each proves itself on the user's.
 
     from engine.backends.cuda import routes
 
@@ -14,18 +14,15 @@
 
 Note [Verdicts]
 The first `on()` of a route on a GPU looks for a verdict in a file of the user's cache folder; without one it runs the
-route's check and keeps what it found.  The file is named by a digest of `identity()`: the card and its uuid, the
-driver, CuPy and its CUDA, cuDNN, and the sources of the engine's kernels; another driver or engine finds none, and all
-is checked anew.  The self-test (`engine.cuda.selftest`) writes the same file.  A route that differs or fails is off,
-with one warning, in this process and in later ones that read the file; its fallback serves.
-"""
+route's check and keeps what it found.  The file (`backends/verdicts.py`) is that of `identity()`: the card and its
+uuid, the driver, CuPy and its CUDA, cuDNN, and the sources of the engine's kernels; another driver or engine finds
+none, and all is checked anew.  The self-test (`engine.cuda.selftest`) writes the same file.  A route that differs or
+fails is disabled, with one warning, in this process and in later ones that read the file; its fallback serves."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import json
-import os
 import threading
 import time
 import warnings
@@ -39,7 +36,8 @@ import numpy as np
 from engine.backends import cudnn
 from engine.backends.cuda import runtime
 from engine.backends.cuda.errors import OutOfMemoryError
-from engine.version import engine_version
+from engine.backends.verdicts import Verdicts
+from engine.core.version import engine_version
 
 __all__ = ["ROUTES", "Route", "active", "difference", "identity", "route"]
 
@@ -49,22 +47,26 @@ _lock = threading.RLock()  # one check at a time; a check may use routes that ar
 
 
 class Route:
-    """One way of computing; see the top of this file.  `route()` makes them."""
+    """One code path; see the top of this file.  `route()` makes them."""
 
     def __init__(
-        self, name: str, check: Callable[[Any], Iterable[tuple[Any, Any]]], fallback: str, tolerance: float,
+        self,
+        name: str,
+        check: Callable[[Any], Iterable[tuple[Any, Any]]],
+        fallback: str,
+        tolerance: float,
         ready: Callable[[], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name, self.check, self.fallback, self.tolerance, self.ready = name, check, fallback, tolerance, ready
 
     def on(self) -> bool:
-        """Whether to compute by this route on the current GPU; the first call there decides."""
+        """Return whether to compute by this route on the current GPU; the first call there decides."""
         index = 0 if runtime.state.device_count < 2 else int(runtime.state.library.cuda.runtime.getDevice())
         found = runtime.state.verdicts.get((self.name, index))
         return _decide(self, index) if found is None else found
 
     def fail(self, why: object) -> None:
-        """Switch the route off in this process, with one warning: it refused work that it had passed for.  Within its
+        """Disable the route in this process, with one warning: it refused work that it had passed for.  Within its
         check nothing: that finds it."""
         if self.name in _checking:
             return
@@ -78,15 +80,19 @@ class Route:
 
 
 def route(
-    name: str, *, check: Callable[[Any], Iterable[tuple[Any, Any]]], fallback: str, tolerance: float = 1e-5,
+    name: str,
+    *,
+    check: Callable[[Any], Iterable[tuple[Any, Any]]],
+    fallback: str,
+    tolerance: float = 1e-5,
     ready: Callable[[], bool] = lambda: True,
-) -> Route:  # fmt: skip
+) -> Route:
     """Register a route.
 
     check(xp): pairs (array found by the route, array wanted); it runs on the current GPU on a stream of its own and may
     call the route's own code, for which `on()` is True meanwhile.  tolerance: the largest difference, relative to the
     largest value wanted where that is above 1.  fallback: what computes instead, in words, for the warning.  ready():
-    whether what the route needs (a library, a compiler) is there; who asks `on()` has asked that before.
+    whether what the route needs (a library, a compiler) is there; callers of `on()` have checked that before.
     """
     made = ROUTES[name] = Route(name, check, fallback, tolerance, ready)
     return made
@@ -95,9 +101,11 @@ def route(
 def numbers(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Any:
     """Numbers in [-1, 1) for a check, without `numpy.random`, whose import takes longer than most checks."""
     places = np.arange(1, prod(shape) + 1, dtype=np.float64)
-    return (((places * places + 7 * seed) * 0.7548776662466927 + places * 0.5698402909980532) % 1 * 2 - 1).reshape(
-        shape
-    ).astype(dtype)  # fmt: skip
+    return (
+        (((places * places + 7 * seed) * 0.7548776662466927 + places * 0.5698402909980532) % 1 * 2 - 1)
+        .reshape(shape)
+        .astype(dtype)
+    )
 
 
 def difference(found: Any, wanted: Any) -> float:
@@ -110,9 +118,9 @@ def difference(found: Any, wanted: Any) -> float:
         return 0.0
     same = (x == y) | ((x != x) & (y != y))
     with np.errstate(all="ignore"):
-        apart = np.where(same, 0, np.abs(x - y))
+        difference = np.where(same, 0, np.abs(x - y))
         finite = np.abs(y[np.isfinite(y)])
-        worst = float((apart / max(1.0, float(finite.max()) if finite.size else 1.0)).max())
+        worst = float((difference / max(1.0, float(finite.max()) if finite.size else 1.0)).max())
     return float("inf") if worst != worst else worst
 
 
@@ -182,7 +190,7 @@ def _warn(names: list[str], what: str) -> None:
 
 
 def active() -> dict[str, str]:
-    """What is known of each route on the current GPU: "on", "off", "not checked", "not there"."""
+    """Return the state of each route on the current GPU: "on", "off", "not checked", "not there"."""
     index = int(runtime.library().cuda.runtime.getDevice())
     with _lock:
         if not runtime.state.read.get(index):
@@ -196,7 +204,7 @@ def active() -> dict[str, str]:
 
 
 def switch(name: str, to: bool | None) -> bool | None:
-    """Switch a route of the current GPU on or off in this process (None: to be decided); what it was."""
+    """Enable or disable a route of the current GPU in this process (None: to be decided); return the former state."""
     index = int(runtime.library().cuda.runtime.getDevice())
     before: bool | None = runtime.state.verdicts.get((name, index))
     if to is None:
@@ -214,15 +222,15 @@ def digest() -> str:
     """Of the sources that make the engine's kernels and call the libraries."""
     root = Path(__file__).parents[2]
     found = hashlib.sha256()
-    for folder in ("kernels", "ops/cuda", "ops/cudnn", "backends/cuda"):
-        for path in sorted((root / folder).rglob("*")):
+    for pattern in ("kernels/**/*", "ops/*/cu*", "ops/cu*/*", "backends/cuda/**/*"):
+        for path in sorted(root.glob(pattern)):
             if path.suffix in (".py", ".cuh", ".h"):
                 found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()[:16]
 
 
 def identity() -> dict[str, str]:
-    """What a verdict holds for."""
+    """Return the GPU, driver and library versions that a verdict is valid for."""
     here = runtime.library()
     calls = here.cuda.runtime
     found = calls.getDeviceProperties(int(calls.getDevice()))
@@ -243,69 +251,50 @@ def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def file() -> Path:
-    """Where the verdict of the current GPU is kept."""
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    name = hashlib.sha256(json.dumps(identity(), sort_keys=True).encode()).hexdigest()[:16]
-    return Path(folder) / "engine" / "cuda" / f"verdict-{name}.json"
+_verdicts = Verdicts(
+    "cuda",
+    lambda: identity(),
+    "the verdicts on CUDA routes are not kept, and are found anew in each process",
+)
 
 
 def last() -> dict[str, Any]:
     """The verdict written last for whatever GPU, without starting CUDA; {} without one."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "engine" / "cuda"
-    try:
-        return _parsed(max(folder.glob("verdict-*.json"), key=lambda path: path.stat().st_mtime))
-    except (OSError, ValueError):  # none
-        return {}
+    return _whole(_verdicts.newest())
 
 
-def kept() -> dict[str, Any]:
-    """The verdict kept for the current GPU: {"for": identity, "routes": {name: row}, ...}; {} without one."""
-    return _parsed(file())
+def stored() -> dict[str, Any]:
+    """Return the stored verdict of the current GPU: {"for": identity, "routes": {name: row}, ...}; {} without one."""
+    return _whole(_verdicts.read())
 
 
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    rows = found.get("routes") if isinstance(found, dict) else None
+def _whole(document: dict[str, Any]) -> dict[str, Any]:
+    rows = document.get("routes")
     if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
         return {}
-    return dict(found)
+    return document
 
 
 def keep(by_route: dict[str, Any], **more: Any) -> None:
-    """Add rows by route, and whatever else, to the verdict kept; one warning where that cannot be written."""
+    """Add rows by route, and whatever else, to the stored verdict; one warning where that cannot be written."""
     rows = {
         name: {**row, "error": row["error"] if row["error"] < float("inf") else None} for name, row in by_route.items()
-    }  # fmt: skip
-    document = kept()
-    document = {**document, "for": identity(), **more, "routes": {**document.get("routes", {}), **rows}}
-    path = file()
-    partial = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        if not runtime.state.read.get("unwritable"):
-            runtime.state.read["unwritable"] = True
-            warnings.warn(
-                f"the verdicts on CUDA routes are not kept, and are found anew in each process: {path.parent} cannot "
-                f"be written ({error.strerror or error})",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+    }
+
+    def added(document: dict[str, Any]) -> dict[str, Any]:
+        before = _whole(document)
+        return {**before, **more, "routes": {**before.get("routes", {}), **rows}}
+
+    _verdicts.update(added)
 
 
 def _read(index: int) -> None:
-    """Take over what the file says; one warning names the routes that are off."""
-    off = []
-    for name, row in kept().get("routes", {}).items():
+    """Take over what the file says; one warning names the disabled routes."""
+    disabled = []
+    for name, row in stored().get("routes", {}).items():
         good = row.get("verdict") == "ok"
         runtime.state.verdicts.setdefault((name, index), good)
         if not good:
-            off.append(name)
-    if off:
-        _warn(sorted(off), "gave other numbers than the CPU, or failed,")
+            disabled.append(name)
+    if disabled:
+        _warn(sorted(disabled), "gave other numbers than the CPU, or failed,")

@@ -22,6 +22,7 @@ import numpy as np
 from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import probe
 from engine.backends.cuda.errors import AcceleratorError, out_of_memory
+from engine.core.slots import Several
 
 __all__ = ["FORKED", "capturing", "library", "loaded", "memory", "use"]
 
@@ -48,14 +49,14 @@ class State:
 
     def __init__(self) -> None:
         self.verdicts: dict[tuple[str, int], bool] = {}  # by (route, device): `routes.py`
-        self.read: dict[Any, bool] = {}  # devices whose kept verdicts are among them
+        self.read: dict[Any, bool] = {}  # devices whose stored verdicts are among them
 
 
 state = State()
 
 
 def loaded() -> bool:
-    """Whether a GPU has been used in this process."""
+    """Return whether a GPU has been used in this process."""
     return state.library is not None
 
 
@@ -155,7 +156,7 @@ def _check_build(cupy: Any) -> None:
 
 
 def _writable_cache() -> None:
-    """Where CuPy could not write its kernels, they are kept in memory; one warning says so."""
+    """Let CuPy cache its kernels in memory, with one warning, where its cache folder cannot be written."""
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -249,6 +250,7 @@ def on_operands_device(function: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             here.setDevice(before)
 
+    kernel.route = getattr(function, "route", None)  # type: ignore[attr-defined]
     return kernel
 
 
@@ -261,7 +263,7 @@ def _operands(args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
 
 
 def capturing() -> bool:
-    """Whether the current stream records a graph."""
+    """Return whether the current stream records a graph."""
     return state.library is not None and bool(state.library.cuda.get_current_stream().is_capturing())
 
 
@@ -296,7 +298,7 @@ class DeviceModule:
 
 
 class DeviceBuilder:
-    """Builds kernels for the device by NVRTC, through CuPy, which keeps them on disk."""
+    """Builds kernels for the device by NVRTC, through CuPy, which caches them on disk."""
 
     def module(self, source: str, options: tuple[str, ...], name: str) -> DeviceModule:
         """Compile a source."""
@@ -307,15 +309,15 @@ class DeviceBuilder:
 
 
 class Counters:
-    """What was asked of the memory of one device."""
+    """The allocation statistics of one device."""
 
     def __init__(self) -> None:
         self.allocations = self.bytes = self.peak = self.peak_held = self.failures = 0
 
 
 class Recording:
-    """What a graph has beside its kernels: workspaces of libraries; by generator what it draws (its seed and first
-    block in memory, blocks); what the host does before each replay."""
+    """The state of a captured graph beside its kernels: workspaces of libraries; by generator what it draws (its seed
+    and first block in memory, blocks); what the host does before each replay."""
 
     def __init__(self) -> None:
         self.spaces: dict[Any, Any] = {}
@@ -331,7 +333,7 @@ class DeviceMemory:
         self.counters: dict[int, Counters] = {}
         self.own = threading.local()
         self.spaces: dict[Any, Any] = {}
-        self.collectors: list[Callable[[], object]] = []  # called before memory is given up for lost
+        self.collectors: Several[Callable[[], object]] = Several()  # called before memory is given up for lost
 
     def begin(self, module: Any) -> None:
         """Take over the allocations of a library."""
@@ -386,7 +388,7 @@ class DeviceMemory:
             self.own.pool, self.own.held, self.own.recording = before
 
     def recording(self) -> Recording | None:
-        """What belongs to the graph that this thread captures; None outside of a capture."""
+        """Return the state of the graph that this thread captures; None outside of a capture."""
         return getattr(self.own, "recording", None)
 
     def workspaces(self) -> dict[Any, Any]:
@@ -441,7 +443,7 @@ def pinned_like(array: np.ndarray) -> np.ndarray:
 
 
 def is_pinned(array: Any) -> bool:
-    """Whether an array on the host lies in page-locked memory."""
+    """Return whether an array on the host is in page-locked memory."""
     if not _pinned_kinds:
         return False
     while isinstance(array, np.ndarray):
@@ -496,7 +498,7 @@ def aside() -> Iterator[None]:
 
 
 def constant(array: np.ndarray) -> Any:
-    """A copy of a host array on the current GPU, also while a graph is captured: not by the graph, kept with it."""
+    """A copy of a host array on the current GPU, also while a graph is captured: not by the graph, retained with it."""
     with aside():
         made = library().asarray(array)
     memory.hold(made)
@@ -546,20 +548,20 @@ def between(array: Any, index: int | None) -> Any:
 # --- arrays used by streams that did not make them
 
 
-_kept: list[tuple[Any, Any]] = []
+_pending: list[tuple[Any, Any]] = []
 
 
 def record_stream(array: Any, stream: Any) -> None:
     """Keep the memory of `array` from being used anew until `stream` has done its work of now."""
     event = library().cuda.Event(disable_timing=True)
     event.record(stream)
-    _kept[:] = [(a, e) for a, e in _kept if not e.done]
-    _kept.append((array, event))
+    _pending[:] = [(a, e) for a, e in _pending if not e.done]
+    _pending.append((array, event))
 
 
 def release_recorded() -> None:
     """Let go of the arrays whose streams are done."""
-    _kept[:] = [(a, e) for a, e in _kept if not e.done]
+    _pending[:] = [(a, e) for a, e in _pending if not e.done]
 
 
 memory.collectors.append(release_recorded)

@@ -1,6 +1,6 @@
 """oneDNN on the CPU through cffi (ABI mode): the library, cached primitives, and array functions over them.
 
-Knows no op: `engine/ops/onednn` gives these functions to ops.  Loaded at the first large call.
+Knows no op: `onednn.py` of each family in `engine/ops` gives these functions to ops.  Loaded at the first large call.
 """
 
 from engine.backends.onednn.library import describe, is_available, load

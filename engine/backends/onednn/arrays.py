@@ -58,7 +58,6 @@ def _matrix(a: np.ndarray) -> tuple[bytes, int] | None:
     return None
 
 
-# Note [Rows a page apart]
 # Without AVX-512 oneDNN reads a transposed left operand place by place down its columns.  Where its rows lie a multiple
 # of 4 KiB apart they all fall into the same few lines of the cache: the gradient of the weights of an LSTM of 256
 # (1024 x 1024 with 1024 x 256) takes 15 ms, and 8 with rows that lie 64 bytes further apart, copy included;
@@ -66,7 +65,7 @@ def _matrix(a: np.ndarray) -> tuple[bytes, int] | None:
 # The right operand of a product of few rows is read so, too (of many rows it is packed first): by 16 rows a matrix of
 # width 1024 or 2048 takes two to three times as long as one of rows further apart, by 128 one of 512 1.4 times.
 _HALF = 512  # elements of float32, so far apart that every other row falls into the same lines
-_FEW = range(16, 385)  # rows whose right operand is read as it lies, and that pay for a copy of it
+_FEW = range(16, 385)  # rows whose right operand is read as it is laid out, and that pay for a copy of it
 
 
 @functools.cache
@@ -82,7 +81,7 @@ def _spread(a: np.ndarray) -> np.ndarray:
     return rows.T
 
 
-def apart(b: np.ndarray, n: int) -> np.ndarray:
+def spread(b: np.ndarray, n: int) -> np.ndarray:
     """The right operand (k, m) of a product of n rows: itself, or where that pays a copy with rows further apart."""
     if n not in _FEW or b.strides[1] != 4 or b.strides[0] % (4 * _HALF) or min(b.shape) < 64 or _wide():
         return b
@@ -100,7 +99,7 @@ def sgemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, alpha: float = 1.0, bet
         a = _spread(a)
         left = b"T", a.strides[1] // 4
     if right[0] == b"N" and not right[1] % _HALF:
-        further = apart(b, a.shape[0])
+        further = spread(b, a.shape[0])
         if further is not b:
             b, right = further, (b"N", further.strides[0] // 4)
     use_threads(a.shape[0] * a.shape[1] * b.shape[1] / 32)
@@ -145,8 +144,17 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray, bias: np.ndarray | Non
 
     float32, or all of one 16-bit type.
     """
-    key = ("matmul", a.dtype.char, a.shape, a.strides, b.shape, b.strides, out.strides,
-           None if bias is None else (bias.shape, bias.strides), post)  # fmt: skip
+    key = (
+        "matmul",
+        a.dtype.char,
+        a.shape,
+        a.strides,
+        b.shape,
+        b.strides,
+        out.strides,
+        None if bias is None else (bias.shape, bias.strides),
+        post,
+    )
 
     def make() -> Primitive:
         x, w, y = _desc(a), _desc(b), _desc(out)
@@ -184,7 +192,9 @@ _PLAIN_THREADS = 4  # up to which numpy, on one, is faster on more: 2 to 5 times
 
 
 def slow_planes(x: np.ndarray) -> bool:
-    """Whether numpy is faster: oneDNN has no vector code for batch norm of (N, C, *size) that is not channels-last."""
+    """Return whether numpy is faster: oneDNN has no vector code for batch norm of (N, C, *size) that is not
+    channels-last.
+    """
     return x.ndim > 2 and x.size > _PLAIN_FEW and x.flags.c_contiguous and library.thread_count() <= _PLAIN_THREADS
 
 
@@ -195,9 +205,15 @@ def _refuse_plain(plan: PrimitiveDesc, x: np.ndarray) -> None:
 
 
 def batch_norm(
-    x: np.ndarray, out: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, shift: np.ndarray,
-    eps: float, given: bool,
-) -> bool:  # fmt: skip
+    x: np.ndarray,
+    out: np.ndarray,
+    mean: np.ndarray,
+    var: np.ndarray,
+    scale: np.ndarray,
+    shift: np.ndarray,
+    eps: float,
+    given: bool,
+) -> bool:
     """out = (x - mean) / sqrt(var + eps) * scale + shift by channel; mean and var (C) are read if `given`, else made.
 
     x (N, C, *size); var is the biased variance.
@@ -222,9 +238,17 @@ def batch_norm(
 
 
 def batch_norm_backward(
-    grad: np.ndarray, x: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, of_x: np.ndarray,
-    of_scale: np.ndarray, of_shift: np.ndarray, eps: float, given: bool = False,
-) -> bool:  # fmt: skip
+    grad: np.ndarray,
+    x: np.ndarray,
+    mean: np.ndarray,
+    var: np.ndarray,
+    scale: np.ndarray,
+    of_x: np.ndarray,
+    of_scale: np.ndarray,
+    of_shift: np.ndarray,
+    eps: float,
+    given: bool = False,
+) -> bool:
     """The gradients of `batch_norm`; `given`: mean and var (C) are constants, else the batch's own, var biased."""
     key = ("batch_norm_backward", x.shape, x.strides, grad.strides, of_x.strides, eps, given)
 
@@ -233,12 +257,19 @@ def batch_norm_backward(
         source, each = activation_desc(x), desc_of(mean.shape, (1,))
         hint = PrimitiveDesc(
             "batch_normalization_forward", _abi.TRAINING, source, source, eps, flags, attributes(), hint=True
-        )  # fmt: skip
+        )
         of_source, of_target = activation_desc(of_x), activation_desc(grad)
         plan = PrimitiveDesc(
-            "batch_normalization_backward", _abi.BACKWARD, of_source, of_target, source, eps, flags, hint,
+            "batch_normalization_backward",
+            _abi.BACKWARD,
+            of_source,
+            of_target,
+            source,
+            eps,
+            flags,
+            hint,
             attributes(),
-        )  # fmt: skip
+        )
         _refuse_plain(plan, x)
         descs = {_abi.SRC: source, _abi.DIFF_DST: of_target, _abi.DIFF_SRC: of_source}
         descs |= dict.fromkeys((_abi.MEAN, _abi.VARIANCE, _abi.SCALE), each)
@@ -257,7 +288,7 @@ def _rows(n: int, d: int) -> Desc:
 
 def layer_norm(
     x: np.ndarray, out: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, shift: np.ndarray, eps: float
-) -> bool:  # fmt: skip
+) -> bool:
     """out = (x - mean) / sqrt(var + eps) * scale + shift by row; makes mean and var.
 
     n rows of d elements, all contiguous: x and out n d elements in whatever shape, mean and var n, scale and shift d.
@@ -270,7 +301,7 @@ def layer_norm(
         flags = _abi.USE_SCALE | _abi.USE_SHIFT
         plan = PrimitiveDesc(
             "layer_normalization_forward", _abi.TRAINING, source, target, stat, eps, flags, attributes()
-        )  # fmt: skip
+        )
         descs = {_abi.SRC: source, _abi.DST: target, _abi.MEAN: stat, _abi.VARIANCE: stat}
         return Primitive(plan, descs | dict.fromkeys((_abi.SCALE, _abi.SHIFT), each))
 
@@ -282,9 +313,16 @@ def layer_norm(
 
 
 def layer_norm_backward(
-    grad: np.ndarray, x: np.ndarray, mean: np.ndarray, var: np.ndarray, scale: np.ndarray, of_x: np.ndarray,
-    of_scale: np.ndarray, of_shift: np.ndarray, eps: float,
-) -> bool:  # fmt: skip
+    grad: np.ndarray,
+    x: np.ndarray,
+    mean: np.ndarray,
+    var: np.ndarray,
+    scale: np.ndarray,
+    of_x: np.ndarray,
+    of_scale: np.ndarray,
+    of_shift: np.ndarray,
+    eps: float,
+) -> bool:
     """The gradients of `layer_norm`, in arrays as it takes them."""
     key = ("layer_norm_backward", mean.size, scale.size, eps)
 
@@ -293,11 +331,19 @@ def layer_norm_backward(
         stat, each, flags = _line(mean), _line(scale), _abi.USE_SCALE | _abi.USE_SHIFT
         hint = PrimitiveDesc(
             "layer_normalization_forward", _abi.TRAINING, source, source, stat, eps, flags, attributes(), hint=True
-        )  # fmt: skip
+        )
         plan = PrimitiveDesc(
-            "layer_normalization_backward", _abi.BACKWARD, of_source, of_target, source, stat, eps, flags, hint,
+            "layer_normalization_backward",
+            _abi.BACKWARD,
+            of_source,
+            of_target,
+            source,
+            stat,
+            eps,
+            flags,
+            hint,
             attributes(),
-        )  # fmt: skip
+        )
         descs = {_abi.SRC: source, _abi.DIFF_DST: of_target, _abi.DIFF_SRC: of_source}
         descs |= {_abi.MEAN: stat, _abi.VARIANCE: stat}
         # version 3.2 wants the shift too, though no gradient depends on it
@@ -314,7 +360,7 @@ def layer_norm_backward(
 # --- pooling
 
 
-def _windows(x: np.ndarray, y: np.ndarray, kernel: Any, stride: Any, padding: Any, dilation: Any) -> list:  # fmt: skip
+def _windows(x: np.ndarray, y: np.ndarray, kernel: Any, stride: Any, padding: Any, dilation: Any) -> list:
     right = [
         (m - 1) * s + d * (k - 1) + 1 - n - p
         for n, m, k, s, p, d in zip(x.shape[2:], y.shape[2:], kernel, stride, padding, dilation)
@@ -323,9 +369,15 @@ def _windows(x: np.ndarray, y: np.ndarray, kernel: Any, stride: Any, padding: An
 
 
 def pooling(
-    x: np.ndarray, out: np.ndarray, algorithm: int, kernel: Any, stride: Any, padding: Any, dilation: Any,
+    x: np.ndarray,
+    out: np.ndarray,
+    algorithm: int,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
     keep: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """out (N, C, *out) = the maximum or mean of each window of x (N, C, *size); False, or True.
 
     `keep`: of a maximum, the workspace that `pooling_backward` reads (bytes) instead of True.
@@ -351,7 +403,7 @@ def pooling(
         descs = {_abi.SRC: source, _abi.DST: target}
         if keep:
             descs[_abi.WORKSPACE] = plan.desc(_abi.WORKSPACE_MD)
-        return Primitive(plan, descs, kept=descs[_abi.WORKSPACE].nbytes if keep else 0)
+        return Primitive(plan, descs, saved=descs[_abi.WORKSPACE].nbytes if keep else 0)
 
     found = primitive(key, make)
     if found is None:
@@ -359,35 +411,41 @@ def pooling(
     if not keep:
         found(address(x), address(out))
         return True
-    kept = np.empty(found.extra["kept"], np.uint8)
-    found(address(x), address(out), address(kept))
-    return kept
+    saved = np.empty(found.extra["saved"], np.uint8)
+    found(address(x), address(out), address(saved))
+    return saved
 
 
 def pooling_backward(
-    grad: np.ndarray, of_x: np.ndarray, algorithm: int, kernel: Any, stride: Any, padding: Any, dilation: Any,
-    kept: np.ndarray | None = None,
-) -> bool:  # fmt: skip
-    """of_x (N, C, *size) = the gradient of `pooling`; `kept` is its workspace."""
+    grad: np.ndarray,
+    of_x: np.ndarray,
+    algorithm: int,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    saved: np.ndarray | None = None,
+) -> bool:
+    """of_x (N, C, *size) = the gradient of `pooling`; `saved` is its workspace."""
     key = ("pooling_backward", of_x.shape, of_x.strides, grad.strides, algorithm, kernel, stride, padding, dilation,
-           kept is None)  # fmt: skip
+           saved is None)  # fmt: skip
 
     def make() -> Primitive:
         source, target = activation_desc(of_x), activation_desc(grad)
         windows = _windows(of_x, grad, kernel, stride, padding, dilation)
         hint = PrimitiveDesc(
             "pooling_forward", _abi.TRAINING, algorithm, source, target, *windows, attributes(), hint=True
-        )  # fmt: skip
+        )
         plan = PrimitiveDesc("pooling_backward", algorithm, source, target, *windows, hint, attributes())
         descs = {_abi.DIFF_DST: target, _abi.DIFF_SRC: source}
-        if kept is not None:
+        if saved is not None:
             descs[_abi.WORKSPACE] = plan.desc(_abi.WORKSPACE_MD)
         return Primitive(plan, descs)
 
     found = primitive(key, make)
     if found is None:
         return False
-    more = [] if kept is None else [address(kept)]
+    more = [] if saved is None else [address(saved)]
     found(address(grad), address(of_x), *more)
     return True
 
@@ -399,13 +457,13 @@ _LONG = 8192  # elements a lane: of what oneDNN sums one after another, more hav
 
 
 def long_row(length: int) -> bool:
-    """Whether softmax of a row loses too much of its sum."""
+    """Return whether softmax of a row loses too much of its sum."""
     return length > _LONG * _lanes()
 
 
 @functools.cache
 def _lanes() -> int:
-    """How many sums of a row softmax keeps side by side."""
+    """Return the number of partial sums of a row that softmax computes side by side."""
     name = library.instructions() or ""
     return 16 if name.startswith("AVX512") else 8 if name.startswith("AVX2") else 4
 
@@ -439,9 +497,7 @@ def softmax_backward(grad: np.ndarray, y: np.ndarray, out: np.ndarray, dim: int,
     def make() -> Primitive:
         result, of_result, of_source = _desc(y), _desc(grad), _desc(out)
         kind = _abi.LOG_SOFTMAX if log else _abi.SOFTMAX
-        hint = PrimitiveDesc(
-            "softmax_forward", _abi.TRAINING, kind, of_source, result, dim, attributes(), hint=True
-        )  # fmt: skip
+        hint = PrimitiveDesc("softmax_forward", _abi.TRAINING, kind, of_source, result, dim, attributes(), hint=True)
         plan = PrimitiveDesc("softmax_backward", kind, of_source, of_result, result, dim, hint, attributes())
         return Primitive(plan, {_abi.DST: result, _abi.DIFF_DST: of_result, _abi.DIFF_SRC: of_source})
 
@@ -483,7 +539,7 @@ def eltwise(x: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, 
 
 def eltwise_backward(
     grad: np.ndarray, data: np.ndarray, out: np.ndarray, algorithm: int, alpha: float = 0.0, beta: float = 0.0
-) -> bool:  # fmt: skip
+) -> bool:
     """out = grad * f'(data) for dense arrays that lie alike; data is the result for `..._RESULT` algorithms."""
     key = ("eltwise_backward", data.size, algorithm, alpha, beta, data.dtype.str)
     of_result = algorithm in (_abi.RELU_RESULT, _abi.TANH_RESULT, _abi.LOGISTIC_RESULT)
@@ -492,7 +548,7 @@ def eltwise_backward(
         line = _line(data)
         hint = PrimitiveDesc(
             "eltwise_forward", _abi.TRAINING, algorithm, line, line, alpha, beta, attributes(), hint=True
-        )  # fmt: skip
+        )
         plan = PrimitiveDesc("eltwise_backward", algorithm, line, line, line, alpha, beta, hint, attributes())
         which = _abi.DST if of_result else _abi.SRC
         return Primitive(plan, {which: line, _abi.DIFF_DST: line, _abi.DIFF_SRC: line})
@@ -522,8 +578,8 @@ def prelu(x: np.ndarray, weight: np.ndarray, out: np.ndarray) -> bool:
 
 def prelu_backward(
     grad: np.ndarray, x: np.ndarray, weight: np.ndarray, of_x: np.ndarray, of_weight: np.ndarray
-) -> bool:  # fmt: skip
-    """The gradients of `prelu`, each in an array that lies as what it is the gradient of; grad lies as x."""
+) -> bool:
+    """The gradients of `prelu`, each laid out as its operand; grad is laid out as x."""
     key = ("prelu_backward", x.shape, x.strides, weight.shape)
 
     def make() -> Primitive:

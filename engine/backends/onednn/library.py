@@ -1,7 +1,7 @@
 """Finding and loading libdnnl: `load()` gives the library or None, `describe()` one sentence that says which and why.
 
 Search order: the path in `ENGINE_ONEDNN_LIB`, the wheel onednn-cpu-gomp, the conda prefix, the system.  Any version 3
-that computes on OpenMP threads is taken.  `ENGINE_ONEDNN=0` turns it off.  Nothing is loaded before the first call.
+that computes on OpenMP threads is taken.  `ENGINE_ONEDNN=0` disables it.  Nothing is loaded before the first call.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from engine.backends.cpu import threads
 from engine.backends.onednn import _abi
 
 _NAMES = {"darwin": ("libdnnl.3.dylib", "libdnnl.dylib"), "win32": ("dnnl.dll",)}
@@ -23,7 +24,7 @@ _STAY = getattr(os, "RTLD_NODELETE", 0)
 
 
 class _State:
-    """What became of the search; made once a process (`loaded` None: not searched yet)."""
+    """The state of the library, searched for once per process (`loaded` None: not searched yet)."""
 
     loaded: bool | None = None
     reason = ""
@@ -49,7 +50,7 @@ def load() -> Any:
 
 
 def is_available() -> bool:
-    """Whether oneDNN is in use."""
+    """Return whether oneDNN is in use."""
     return load() is not None
 
 
@@ -99,7 +100,8 @@ def _search() -> bool:
 
 @contextlib.contextmanager
 def _short_waits() -> Iterator[None]:
-    """libgomp, while it is loaded, is told how long a thread that waits for others spins before it sleeps.
+    """Set how long a thread of libgomp that waits for others spins before it sleeps, which libgomp reads as it is
+    loaded.
 
     Its own 300,000 turns are milliseconds: where another process has a core, the threads of one small operation spin
     through each other's time slices, and a network is a hundred times slower.  6,000 turns bridge the time between two
@@ -117,9 +119,9 @@ def _short_waits() -> Iterator[None]:
 
 def _candidates() -> Iterator[str]:
     names = _NAMES.get(sys.platform, ("libdnnl.so.3", "libdnnl.so"))
-    asked = os.environ.get("ENGINE_ONEDNN_LIB")
-    if asked:
-        yield asked
+    named = os.environ.get("ENGINE_ONEDNN_LIB")
+    if named:
+        yield named
     for folder in dict.fromkeys((sys.prefix, os.environ.get("CONDA_PREFIX", ""))):
         if folder:
             for name in names:
@@ -132,7 +134,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _of_wheel(names: tuple[str, ...]) -> Iterator[str]:
-    """The library of a wheel that lies elsewhere than in this prefix (`pip install --user`, `--target`)."""
+    """The library of a wheel that is elsewhere than in this prefix (`pip install --user`, `--target`)."""
     from importlib import metadata
 
     try:
@@ -145,7 +147,7 @@ def _of_wheel(names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _refusal(ffi: Any, library: Any) -> str:
-    """Why a loaded library cannot be used; empty if it can."""
+    """Return the reason why a loaded library cannot be used; "" if it can."""
     version = library.dnnl_version()
     if version.major != 3:
         return f"is version {version.major}.{version.minor}, not 3"
@@ -176,14 +178,15 @@ def _after_fork() -> None:
 
 
 def threads_changed() -> None:
-    """What primitives were made for no longer holds: the number of threads (`cpu.threads` has it) is another."""
+    """Invalidate the primitives, which were made for another number of threads (`cpu.threads` has it)."""
     state.generation += 1
 
 
-def thread_count() -> int:
-    """How many threads a large operation takes.  A forked child has one."""
-    from engine.backends.cpu import threads
+threads.changed.append(threads_changed)
 
+
+def thread_count() -> int:
+    """Return the number of threads of a large operation: 1 in a forked child."""
     return 1 if state.forked else threads.get_num_threads()
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.keeping import aligned
+from engine.backends.cpu.packing import aligned
 from engine.backends.onednn import _abi
 from engine.backends.onednn.arrays import long_row
-from engine.backends.onednn.convolution import Geometry, apart_in_depth, refuse_slow, weight_view, work
+from engine.backends.onednn.convolution import Geometry, depthwise_3d, refuse_slow, weight_view, work
 from engine.backends.onednn.primitives import (
     Desc,
     Primitive,
@@ -34,18 +34,24 @@ from engine.backends.onednn.primitives import (
 
 
 def _run(
-    plan: PrimitiveDesc, x: Desc, y: Desc, weight: np.ndarray, plain: Desc, bias: Any, post: Sequence,
+    plan: PrimitiveDesc,
+    x: Desc,
+    y: Desc,
+    weight: np.ndarray,
+    plain: Desc,
+    bias: Any,
+    post: Sequence,
     scales: dict[int, np.ndarray],
-) -> Prepared:  # fmt: skip
+) -> Prepared:
     """The primitive of `plan` with weight, bias and scales bound."""
     packed = plan.desc(_abi.WEIGHTS_MD)
     descs = {_abi.SRC: x, _abi.WEIGHTS: packed, _abi.DST: y}
     bound = [address(weight)]
-    kept: list[Any] = [weight, bias]
+    retained: list[Any] = [weight, bias]
     if not plain.same(packed):
-        room = aligned(packed.nbytes)
-        reorder_between(plain, packed)(bound[0], address(room))
-        bound, kept = [address(room)], [room, bias]
+        buffer = aligned(packed.nbytes)
+        reorder_between(plain, packed)(bound[0], address(buffer))
+        bound, retained = [address(buffer)], [buffer, bias]
     if bias is not None:
         descs[_abi.BIAS] = desc_of(bias.shape, strides_of(bias))
         bound.append(address(bias))
@@ -59,8 +65,8 @@ def _run(
         descs[_abi.SCALES | argument] = desc_of(numbers.shape, (1,))
         order.append(_abi.SCALES | argument)
         bound.append(address(numbers))
-        kept.append(numbers)
-    found = Primitive(plan, {number: descs[number] for number in order}, kept=kept)
+        retained.append(numbers)
+    found = Primitive(plan, {number: descs[number] for number in order}, retained=retained)
     return Prepared(found, bound)
 
 
@@ -83,27 +89,42 @@ class Prepared:
 
 
 def convolution(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
-    dilation: Any, groups: int, post: Sequence[tuple] = (), scales: Scales = (1.0, None),
-) -> Prepared | None:  # fmt: skip
-    """out (N, O, *out) = what `post` makes of the convolution of x (N, C, *size), both as these lie.
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    out: np.ndarray,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    post: Sequence[tuple] = (),
+    scales: Scales = (1.0, None),
+) -> Prepared | None:
+    """out (N, O, *out) = what `post` makes of the convolution of x (N, C, *size), both laid out as these are.
 
-    post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm, like): one more operand, lying as
-    `like`, without it as `out`.  Arrays are of float32, or of uint16 with the bits of bfloat16; weights are packed in
-    the type of x.  Of int8 they are numbers times `scales`, of x and of out; weights are rounded to int8 then, each
-    output channel by its largest one.
+    post: ("eltwise", algorithm, alpha, beta), ("sum", scale), ("binary", algorithm, like): one operand more, of the
+    layout of `like`, without it of `out`.  Arrays are of float32, or of uint16 with the bits of bfloat16; weights are
+    packed in the type of x.  Of int8 they are numbers times `scales`, of x and of out; weights are rounded to int8
+    then, each output channel by its largest one.
     """
-    if not ready() or apart_in_depth(weight, groups):  # `convolution.Slices` is the faster
+    if not ready() or depthwise_3d(weight, groups):  # `convolution.Slices` is the faster
         return None
     try:
         masks, numbers, weight = _scaled(x, weight, scales, 1 if groups == 1 else 3)
         g = Geometry(x, out, *weight_view(weight, groups), stride, padding, dilation)
         b = null() if bias is None else desc_of(bias.shape, (1,))
         plan = PrimitiveDesc(
-            "convolution_forward", _abi.INFERENCE, _abi.CONVOLUTION_DIRECT, g.x, any_desc(g.shape, element_of(x)), b,
-            g.y, *g.windows, attributes(post := _chain(post, g.desc, out), masks),
+            "convolution_forward",
+            _abi.INFERENCE,
+            _abi.CONVOLUTION_DIRECT,
+            g.x,
+            any_desc(g.shape, element_of(x)),
+            b,
+            g.y,
+            *g.windows,
+            attributes(post := _chain(post, g.desc, out), masks),
             work=work(out, weight),
-        )  # fmt: skip
+        )
         refuse_slow(plan, g, weight.shape[0] // groups)
         return _run(plan, g.x, g.y, weight, Desc(g.shape, g.strides, element_of(weight)), bias, post, numbers)
     except Unsupported:
@@ -111,9 +132,16 @@ def convolution(
 
 
 def transposed(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, stride: Any, padding: Any,
-    dilation: Any, groups: int, post: Sequence[tuple] = (),
-) -> Prepared | None:  # fmt: skip
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    out: np.ndarray,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    post: Sequence[tuple] = (),
+) -> Prepared | None:
     """out (N, O, *out) = what `post` makes of x (N, C, *size) convolved transposed with weight (C, O/G, *kernel).
 
     All of float32.
@@ -130,9 +158,17 @@ def transposed(
         g = Geometry(out, x, shape, strides, stride, padding, dilation)  # of the convolution whose gradient it is
         b = null() if bias is None else desc_of(bias.shape, (1,))
         plan = PrimitiveDesc(
-            "deconvolution_forward", _abi.INFERENCE, _abi.DECONVOLUTION_DIRECT, g.y, any_desc(g.shape), b, g.x,
-            *g.windows, attributes(post := _chain(post, g.desc, out)), work=work(x, weight),
-        )  # fmt: skip
+            "deconvolution_forward",
+            _abi.INFERENCE,
+            _abi.DECONVOLUTION_DIRECT,
+            g.y,
+            any_desc(g.shape),
+            b,
+            g.x,
+            *g.windows,
+            attributes(post := _chain(post, g.desc, out)),
+            work=work(x, weight),
+        )
         refuse_slow(plan, g, outside)
         if plan.implementation.startswith("conv:any+") and (post or bias is not None):
             return None  # element by element: 10 ms for the bias and relu of what takes 0.04
@@ -141,16 +177,20 @@ def transposed(
         return None
 
 
-# Rows of x from which the weight of sgemm, which has no packed form, is taken as it lies and not turned: sgemm turns
-# its panels then, in as much time and without a copy of the whole, or, where rows of the turned one would share places
-# of the cache, in less: 128 rows on two cores of Zen 3 in 0.75 for 384 to 1536, 0.52 for 768 to 3072.  [whether so]
-_TURNED = (128, 32)
+# Rows of x from which the weight of sgemm, which has no packed form, is taken in its layout and not transposed: sgemm
+# then transposes its panels, in as much time and without a copy of the whole, or, where rows of a transposed copy would
+# share places of the cache, in less: 128 rows on two cores of Zen 3 in 0.75 for 384 to 1536, 0.52 for 768 to 3072.
+_UNTRANSPOSED = (128, 32)
 
 
 def product(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, out: np.ndarray, post: Sequence[tuple] = (),
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    out: np.ndarray,
+    post: Sequence[tuple] = (),
     scales: Scales = (1.0, None),
-) -> Prepared | None:  # fmt: skip
+) -> Prepared | None:
     """out (n, m) = what `post` makes of x (n, k) @ weight (m, k).T + bias (m)."""
     if not ready():
         return None
@@ -162,13 +202,13 @@ def product(
         b = null() if row is None else desc_of(row.shape, (row.shape[1], 1))
         chain = _chain(post, array_desc, out)
 
-        def made(lies: Any) -> PrimitiveDesc:
+        def made(right: Any) -> PrimitiveDesc:
             attribute = attributes(chain, masks)
-            return PrimitiveDesc("matmul", left, lies, b, target, attribute, work=out.size * x.shape[-1] / 32)
+            return PrimitiveDesc("matmul", left, right, b, target, attribute, work=out.size * x.shape[-1] / 32)
 
         plan = made(any_desc(w.shape, element_of(x)))
         rows = desc_of(w.shape, (w.shape[1], 1))
-        if len(x) >= _TURNED[w.shape[1] % 512 == 0] and rows.same(plan.desc(_abi.WEIGHTS_MD)):
+        if len(x) >= _UNTRANSPOSED[w.shape[1] % 512 == 0] and rows.same(plan.desc(_abi.WEIGHTS_MD)):
             plan = made(array_desc(w))
         return _run(plan, left, target, w, array_desc(w), row, chain, numbers)
     except Unsupported:
@@ -176,9 +216,15 @@ def product(
 
 
 def attention(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, out: np.ndarray, scores: np.ndarray, scale: float,
-    mask: Any = None, blind: bool = False,
-) -> Callable[[Any], None] | None:  # fmt: skip
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    out: np.ndarray,
+    scores: np.ndarray,
+    scale: float,
+    mask: Any = None,
+    blind: bool = False,
+) -> Callable[[Any], None] | None:
     """out (N, *, L, Ev) = softmax(query (N, *, L, E) @ key (N, *, S, E).T * scale + mask) @ value (N, *, S, Ev).
 
     scores (n, *, L, S) is scratch: n images go together, of which N are a multiple.  All have the strides they have.
@@ -188,24 +234,24 @@ def attention(
     if not ready() or long_row(scores.shape[-1]):
         return None
     rows, count = len(scores), len(query)
-    turned = key.swapaxes(-2, -1)
+    key_transposed = key.swapaxes(-2, -1)
     part = lambda a, n: a[n : n + rows] if a.ndim == scores.ndim and len(a) == count else a
     inner = array_desc(scores)
     try:
-        first = _multiplying(part(query, 0), part(turned, 0), scores, (("eltwise", _abi.LINEAR, scale, 0.0),))
+        first = _multiplying(part(query, 0), part(key_transposed, 0), scores, (("eltwise", _abi.LINEAR, scale, 0.0),))
         plan = PrimitiveDesc(
             "softmax_forward", _abi.INFERENCE, _abi.SOFTMAX, inner, inner, scores.ndim - 1, attributes()
-        )  # fmt: skip
+        )
         middle = Primitive(plan, {_abi.SRC: inner, _abi.DST: inner})
         last = _multiplying(scores, part(value, 0), part(out, 0), ())
     except Unsupported:
         return None
-    room = address(scores)
+    buffer = address(scores)
     calls = []
     for n in range(0, count, rows):
-        q, k, v, y = (address(part(a, n)) for a in (query, turned, value, out))
-        calls.append((n, (q, k, room), (room, room), (room, v, y)))
-    first.extra["kept"] = query, key, value, out, scores
+        q, k, v, y = (address(part(a, n)) for a in (query, key_transposed, value, out))
+        calls.append((n, (q, k, buffer), (buffer, buffer), (buffer, v, y)))
+    first.extra["retained"] = query, key, value, out, scores
     held = mask if isinstance(mask, np.ndarray) else None
     if mask is None and len(calls) == 1:
         for primitive, pointers in zip((first, middle, last), calls[0][1:]):
@@ -245,7 +291,7 @@ Scales = tuple[float, float | None]  # what a number of int8 stands for in x, an
 
 def _scaled(
     x: np.ndarray, weight: np.ndarray, scales: Scales, mask: int
-) -> tuple[dict[int, int], dict[int, np.ndarray], np.ndarray]:  # fmt: skip
+) -> tuple[dict[int, int], dict[int, np.ndarray], np.ndarray]:
     """(masks and numbers of scales by argument, the weight) for x of int8; else nothing, and the weight itself."""
     if element_of(x) != _abi.S8:
         return {}, {}, weight

@@ -1,4 +1,4 @@
-"""Primitives: made once a geometry, kept by each thread as long as they are used, run on arrays.
+"""Primitives: made once per geometry, cached by each thread as long as they are used, run on arrays.
 
 A primitive is oneDNN's compiled kernel for one set of shapes, strides and attributes; making one costs 0.2 to 1 ms.
 `primitive(key, make)` gives the cached one; `make()` returns a `Primitive` or raises `Unsupported`, which is
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.keeping import aligned
+from engine.backends.cpu.packing import aligned
 from engine.backends.onednn import _abi, library
-from engine.layouts import INNER, lies_channels_last
+from engine.core.layouts import INNER, lies_channels_last
 
-_KEPT = 1024  # primitives a thread
+_MOST_PRIMITIVES = 1024  # primitives per thread
 _FEW = 1 << 15  # elements, or 32 multiplications each, for which waking a second thread takes longer than they do
 _MISSING = object()
 _F32 = np.dtype("float32")
@@ -32,7 +32,7 @@ class Unsupported(Exception):
 
 
 class _Context(threading.local):
-    """What one thread holds: stream, primitives, scratch memory."""
+    """The state of one thread: stream, primitives, scratch memory."""
 
     generation = -1
 
@@ -94,7 +94,7 @@ class Desc:
         else:
             self.handle = _create(
                 "dnnl_memory_desc_create_with_strides", len(shape), list(shape), element, list(strides)
-            )  # fmt: skip
+            )
         self.owned = True
 
     @classmethod
@@ -109,7 +109,7 @@ class Desc:
         return int(library.state.library.dnnl_memory_desc_get_size(self.handle))
 
     def same(self, other: Desc) -> bool:
-        """Whether both describe the same layout."""
+        """Return whether both describe the same layout."""
         return bool(library.state.library.dnnl_memory_desc_equal(self.handle, other.handle))
 
     def __del__(self) -> None:
@@ -139,7 +139,7 @@ def element_of(array: np.ndarray) -> int:
 
 
 def array_desc(array: np.ndarray) -> Desc:
-    """The descriptor of an array as it lies."""
+    """The descriptor of an array as it is laid out."""
     return Desc(array.shape, strides_of(array), element_of(array))
 
 
@@ -203,7 +203,7 @@ class PrimitiveDesc:
 
     def __init__(
         self, name: str, *args: Any, hint: bool = False, reference: bool = False, work: float | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         if work is None:
             work = max((a.count for a in args if isinstance(a, Desc)), default=0)
         self.work = work
@@ -299,7 +299,7 @@ class Primitive:
 
 
 def primitive(key: Hashable, make: Callable[[], Any]) -> Any:
-    """What this thread keeps under `key`, made at first need; None where oneDNN has no fast kernel.
+    """Return this thread's cached primitive of `key`, made at first need; None where oneDNN has no fast kernel.
 
     That is a Primitive, or something with its `used` that runs one.  When there are too many, those go that were not
     used since the last time there were.
@@ -318,7 +318,7 @@ def primitive(key: Hashable, make: Callable[[], Any]) -> Any:
         found = None
     cache = _context.primitives
     cache[key] = found
-    if len(cache) > _KEPT:
+    if len(cache) > _MOST_PRIMITIVES:
         for key, old in list(cache.items())[:-1]:
             if old is None or not old.used:
                 del cache[key]
@@ -357,7 +357,7 @@ def reorder_between(source: Desc, target: Desc, scaled: bool = False) -> Primiti
 
 
 def usable(*arrays: Any) -> bool:
-    """Whether oneDNN may work on these: float32 numpy arrays (None counts) with elements."""
+    """Return whether oneDNN may work on these: float32 numpy arrays (None counts) with elements."""
     for a in arrays:
         if a is not None and (a.dtype is not _F32 or not a.size) and (a.dtype != _F32 or not a.size):
             return False
@@ -365,7 +365,7 @@ def usable(*arrays: Any) -> bool:
 
 
 def ready() -> bool:
-    """Whether the library is there; makes sure that this thread's stream and number of threads hold."""
+    """Return whether the library is there; makes sure that this thread's stream and number of threads hold."""
     if _context.generation != library.state.generation:
         if library.load() is None:
             return False

@@ -23,24 +23,39 @@ from engine.backends.onednn.primitives import (
     null,
     primitive,
 )
-from engine.layouts import ChannelsLast
+from engine.core.layouts import ChannelsLast
 
 _OFTEN = 8  # rows that pay for packing weights
 _LARGE = 1 << 16  # of as many elements
 
 
 def lstm(
-    x: np.ndarray, h0: np.ndarray, c0: np.ndarray, weight_ih: np.ndarray, weight_hh: np.ndarray, bias: np.ndarray,
-    out: np.ndarray, h: np.ndarray, c: np.ndarray, reverse: bool,
-) -> bool:  # fmt: skip
+    x: np.ndarray,
+    h0: np.ndarray,
+    c0: np.ndarray,
+    weight_ih: np.ndarray,
+    weight_hh: np.ndarray,
+    bias: np.ndarray,
+    out: np.ndarray,
+    h: np.ndarray,
+    c: np.ndarray,
+    reverse: bool,
+) -> bool:
     """out (T, N, H), h and c (N, H): the outputs and last states.  bias (4H): the sum of both."""
     return _run("lstm", 4, x, (h0, c0), weight_ih, weight_hh, bias, out, (h, c), reverse)
 
 
 def gru(
-    x: np.ndarray, h0: np.ndarray, weight_ih: np.ndarray, weight_hh: np.ndarray, bias_ih: np.ndarray,
-    bias_hh: np.ndarray, out: np.ndarray, h: np.ndarray, reverse: bool,
-) -> bool:  # fmt: skip
+    x: np.ndarray,
+    h0: np.ndarray,
+    weight_ih: np.ndarray,
+    weight_hh: np.ndarray,
+    bias_ih: np.ndarray,
+    bias_hh: np.ndarray,
+    out: np.ndarray,
+    h: np.ndarray,
+    reverse: bool,
+) -> bool:
     """out (T, N, H), h (N, H): the outputs and the last state, of torch's GRU (the reset gate after the product)."""
     both, new = _update_first(bias_ih + bias_hh), 2 * h.shape[1]
     bias = np.concatenate((both[:new], bias_ih[new:], bias_hh[new:]))
@@ -54,9 +69,17 @@ def _update_first(rows: np.ndarray) -> np.ndarray:
 
 
 def _run(
-    kind: str, gates: int, x: np.ndarray, states: Any, weight_ih: np.ndarray, weight_hh: np.ndarray, bias: np.ndarray,
-    out: np.ndarray, last: Any, reverse: bool,
-) -> bool:  # fmt: skip
+    kind: str,
+    gates: int,
+    x: np.ndarray,
+    states: Any,
+    weight_ih: np.ndarray,
+    weight_hh: np.ndarray,
+    bias: np.ndarray,
+    out: np.ndarray,
+    last: Any,
+    reverse: bool,
+) -> bool:
     if not all(a.flags.c_contiguous for a in (x, *states, weight_ih, weight_hh, out, *last)):
         return False
     (length, count, features), size = x.shape, out.shape[2]
@@ -85,10 +108,20 @@ class _Layer:
         if cells:
             chosen += [null()] * 2  # no peepholes, no projection
         plan = PrimitiveDesc(
-            f"{kind}_forward", _abi.INFERENCE, _abi.BACKWARDS if reverse else _abi.FORWARDS, source, *states, *chosen,
-            bias, target, *states, 0, attributes(), work=count * size * size / 2,
+            f"{kind}_forward",
+            _abi.INFERENCE,
+            _abi.BACKWARDS if reverse else _abi.FORWARDS,
+            source,
+            *states,
+            *chosen,
+            bias,
+            target,
+            *states,
+            0,
+            attributes(),
+            work=count * size * size / 2,
             reference=True,
-        )  # fmt: skip
+        )
         packed = [plan.desc(_abi.ARGUMENT_MD, n) for n in (_abi.WEIGHTS, _abi.WEIGHTS_1)]
         self._packings = []
         for i, (n, to) in enumerate(zip(widths, packed)):
@@ -104,9 +137,15 @@ class _Layer:
         self._run = Primitive(plan, descs)
 
     def __call__(
-        self, x: np.ndarray, states: Any, weight_ih: np.ndarray, weight_hh: np.ndarray, bias: np.ndarray,
-        out: np.ndarray, last: Any,
-    ) -> None:  # fmt: skip
+        self,
+        x: np.ndarray,
+        states: Any,
+        weight_ih: np.ndarray,
+        weight_hh: np.ndarray,
+        bias: np.ndarray,
+        out: np.ndarray,
+        last: Any,
+    ) -> None:
         of_input, of_state = self._packings
         weights = of_input.place(weight_ih, self._key), of_state.place(weight_hh, self._key)
         self._run(*map(address, (x, *states)), *weights, *map(address, (bias, out, *last)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine import amp, dtypes
+from engine import amp
+from engine.core import dtypes
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
@@ -13,6 +14,7 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 class autocast(amp.autocast):
     """`amp.autocast("cuda")`."""
 
+    @amp.deprecated("autocast", "cuda")
     def __init__(self, enabled: bool = True, dtype: Any = dtypes.float16, cache_enabled: bool = True) -> None:
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
@@ -20,6 +22,7 @@ class autocast(amp.autocast):
 class GradScaler(amp.GradScaler):
     """`amp.GradScaler("cuda")`."""
 
+    @amp.deprecated("GradScaler", "cuda")
     def __init__(
         self,
         init_scale: float = 2.0**16,
@@ -31,11 +34,13 @@ class GradScaler(amp.GradScaler):
         super().__init__("cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
 
+@amp.deprecated("custom_fwd", "cuda")
 def custom_fwd(fwd: Callable | None = None, *, cast_inputs: Any = None) -> Any:
     """`amp.custom_fwd(device_type="cuda")`."""
     return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
+@amp.deprecated("custom_bwd", "cuda")
 def custom_bwd(bwd: Callable | None = None) -> Any:
     """`amp.custom_bwd(device_type="cuda")`."""
     return amp.custom_bwd(bwd, device_type="cuda")

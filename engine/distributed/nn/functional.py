@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine import distributed
 from engine.autograd import Function
 from engine.distributed.reducing import ReduceOp
 from engine.nn._communication import Sum
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 from engine.torch_names import refused
 
@@ -31,14 +31,14 @@ class _AllGather(Function):
     def forward(ctx: Any, input: Tensor, group: Any) -> Tensor:
         """input: any shape; (processes, *shape)."""
         ctx.group = group
-        output = engine.empty(distributed.get_world_size(group), *input.shape, dtype=input.dtype, device=input.device)
+        output = torch.empty(distributed.get_world_size(group), *input.shape, dtype=input.dtype, device=input.device)
         distributed.all_gather_into_tensor(output, input.contiguous(), group)
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """The sum of what all processes have for this one's tensor."""
-        own = engine.empty(grad.shape[1:], dtype=grad.dtype)
+        own = torch.empty(grad.shape[1:], dtype=grad.dtype)
         distributed.reduce_scatter_tensor(own, grad.contiguous(), ReduceOp.SUM, ctx.group)
         return own, None
 

@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_module", "distribute_tensor",
-    "empty", "full", "ones", "rand", "randn", "zeros",
-]  # fmt: skip
+    "DTensor",
+    "DeviceMesh",
+    "Partial",
+    "Placement",
+    "Replicate",
+    "Shard",
+    "distribute_module",
+    "distribute_tensor",
+    "empty",
+    "full",
+    "ones",
+    "rand",
+    "randn",
+    "zeros",
+]
 
 
 class DTensor:
@@ -24,7 +36,7 @@ class DeviceMesh:
 
 
 class Placement:
-    """How a tensor lies on a mesh."""
+    """The base of the placements of a tensor on a mesh."""
 
 
 class Replicate(Placement):
@@ -43,7 +55,7 @@ class Shard(Placement):
 
 
 class _StridedShard(Shard):
-    """Cut along `dim`, every so many."""
+    """Cut along `dim` in blocks of `split_factor`."""
 
 
 def distribute_tensor(*args: Any, **kwargs: Any) -> Any:

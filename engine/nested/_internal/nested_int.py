@@ -76,7 +76,7 @@ class NestedInt(SymInt):
 
 
 class Rows:
-    """Where the rows lie among the values: what is computed from offsets and lengths once, on the host.
+    """The positions of the rows among the values, computed once on the host from offsets and lengths.
 
     `size` the ragged size; `starts`, `lengths` (B) as int64 arrays.
     """

@@ -1,6 +1,5 @@
 """`NestedTensor` of the layout `torch.jagged`: rows of different lengths, one after the other in one tensor of values.
 
-Note [Nested tensors]
 A nested tensor (B, *, j, *) is a tensor of values whose dim `_ragged_idx - 1` holds the rows of all B samples one
 after the other, and offsets (B + 1) that say where each begins; with lengths (B) there may be gaps between them.  Its
 graph is that of its values: `requires_grad`, `grad`, hooks and `backward` are theirs.  It has no strided array, so no
@@ -11,16 +10,27 @@ Two of them have the same ragged size, and can be combined, if they have the sam
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine import dtypes, layouts
-from engine._checks import wrap_dim
+from engine.core import dtypes, layouts
+from engine.core.checks import wrap_dim
+from engine.core.slots import Slot, Slots
 from engine.dispatch import OPS, overriding
 from engine.nested._internal.nested_int import NestedInt, of_metadata
 from engine.tensor import Size, Tensor
 
 __all__ = ["NestedTensor", "made", "of_jagged"]
+
+
+class Registered(Slots):
+    """The functions for nested tensors that the class calls."""
+
+    call: Slot[Callable[..., Any]]  # call(func, types, args, kwargs): a function of nested tensors
+    padded: Slot[Callable[..., Any]]  # padded(input, padding, width): the rows as a dense tensor
+
+
+registered = Registered()
 
 
 class NestedTensor(Tensor):
@@ -40,9 +50,7 @@ class NestedTensor(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from engine.nested._internal import ops
-
-        return ops.call(func, types, args, kwargs or {})
+        return registered.call(func, types, args, kwargs or {})
 
     @property
     def _array(self) -> Any:
@@ -86,19 +94,19 @@ class NestedTensor(Tensor):
         return int(self._values.element_size())
 
     def is_floating_point(self) -> bool:
-        """Whether the values are floating point."""
+        """Return whether the values are floating point."""
         return bool(self._values.is_floating_point())
 
     def is_complex(self) -> bool:
-        """Whether the values are complex."""
+        """Return whether the values are complex."""
         return bool(self._values.is_complex())
 
     def is_signed(self) -> bool:
-        """Whether the values are signed."""
+        """Return whether the values are signed."""
         return bool(self._values.is_signed())
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether there are no gaps between the rows and the values are contiguous."""
+        """Return whether there are no gaps between the rows and the values are contiguous."""
         return self._lengths is None and bool(self._values.is_contiguous())
 
     def stride(self, dim: int | None = None) -> Any:
@@ -119,7 +127,7 @@ class NestedTensor(Tensor):
         return result
 
     def offsets(self) -> Tensor:
-        """Where each row begins, and the last ends: (B + 1)."""
+        """Return the start of each row, and the end of the last: (B + 1)."""
         return self._offsets
 
     def lengths(self) -> Tensor | None:
@@ -134,15 +142,13 @@ class NestedTensor(Tensor):
 
     def to_padded_tensor(self, padding: float, output_size: Any = None) -> Tensor:
         """A dense tensor with `padding` behind the shorter rows: (B, *, longest, *)."""
-        from engine.nested._internal.ops import padded
-
-        return padded(self, padding, None if output_size is None else output_size[self._ragged_idx])
+        return registered.padded(self, padding, None if output_size is None else output_size[self._ragged_idx])
 
     # --- gradient: that of the values
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow to the values."""
+        """Return whether gradients flow to the values."""
         return bool(self._values.requires_grad)
 
     @requires_grad.setter
@@ -178,8 +184,6 @@ class NestedTensor(Tensor):
         self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
     ) -> None:
         """Add the gradients of this tensor to the `.grad` of leaves; gradient: nested, with the same rows."""
-        from engine.nested._internal.ops import inner
-
         self._values.backward(inner(gradient), retain_graph, create_graph, inner(inputs))
 
     def register_hook(self, hook: Any) -> Any:
@@ -328,3 +332,12 @@ def torn(sizes: Sequence[int]) -> list[int]:
     for size in sizes:
         ends.append(ends[-1] + size)
     return ends
+
+
+def inner(value: Any) -> Any:
+    """Nested tensors, also in lists and dicts, as their values."""
+    if isinstance(value, NestedTensor):
+        return value._values
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(inner(v) for v in value)
+    return {k: inner(v) for k, v in value.items()} if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""What the engine's functions do with nested tensors of the layout jagged: one function here for each kind of call.
+"""The engine's functions for nested tensors of the layout jagged: one function here for each kind of call.
 
 `call` is where `NestedTensor.__torch_function__` leads.  What has no entry in `TABLE` and is no elementwise op runs its
 own Python code, whose calls come back here; where that reaches a kernel, `NestedTensor._array` refuses.
@@ -12,48 +12,56 @@ from typing import Any
 
 import numpy as np
 
-import engine
-from engine import autograd, dtypes
-from engine._checks import wrap_dim
-from engine.dispatch import OPS
+from engine import autograd
+from engine.core import dtypes
+from engine.core.checks import wrap_dim
+from engine.dispatch import OPS, with_fact
 from engine.dispatch.overriding import plain
 from engine.nested._internal.nested_int import NestedInt
-from engine.nested._internal.nested_tensor import NestedTensor, made, torn
+from engine.nested._internal.nested_tensor import NestedTensor, inner, made, registered, torn
+from engine.ops import functions as torch
 from engine.tensor import Size, Tensor, wrap
 
-__all__ = ["call", "gathered", "inner", "padded"]
+__all__ = ["call", "gathered", "padded"]
 
 TABLE: dict[str, Callable[..., Any]] = {}
 
-# Elementwise functions that are several ops or written with others, and in-place ones of one tensor
-_ELEMENTWISE = frozenset(
+# Python's operators that are written with others, and what is no composite
+_OPERATORS = frozenset(
     """
-    div true_divide divide multiply subtract add_ sub_ mul_ div_ pow_ clamp clip clamp_min clamp_max where masked_fill
-    nan_to_num isclose lerp lerp_ float_power addcmul addcdiv relu relu_ relu6 silu gelu elu selu celu leaky_relu mish
-    softplus softsign tanhshrink hardtanh hardsigmoid hardswish hardshrink softshrink logsigmoid sigmoid tanh threshold
-    rrelu erf expit xlogy greater less greater_equal less_equal not_equal absolute negative positive arccos arcsin
-    arctan arccosh arcsinh arctanh arctan2 fix dropout dropout_ alpha_dropout native_dropout fill fill_ zero_ clamp_
-    masked_fill_ bernoulli bernoulli_ normal_ uniform_ exponential_ random_ round conj conj_physical real imag angle
-    zeros_like ones_like full_like empty_like rand_like randn_like randint_like polygamma mvlgamma frexp isin
-    quantize_per_tensor fake_quantize_per_tensor_affine bool byte char short int long half float double bfloat16
-    cfloat cdouble
     __rdiv__ __rtruediv__ __rpow__ __rmod__ __rfloordiv__ __floordiv__ __and__ __or__ __xor__ __lshift__ __rshift__
     __rlshift__ __rrshift__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__ __ipow__ __ifloordiv__
+    expit quantize_per_tensor
     """.split()
 )
 # the overload that torch names for two tensors, where it is not `Tensor`
-_OVERLOADS = {
-    "pow": "Tensor_Tensor",
-    **dict.fromkeys(
-        ("maximum", "minimum", "fmax", "fmin", "atan2", "logical_and", "logical_or", "logical_xor", "logaddexp",
-         "logaddexp2", "hypot", "gcd", "lcm", "nextafter"),
-        "default",
-    ),
-}  # fmt: skip
+_OVERLOADS = {torch.pow.__name__: "Tensor_Tensor"} | {
+    function.__name__: "default"
+    for function in (
+        torch.maximum,
+        torch.minimum,
+        torch.fmax,
+        torch.fmin,
+        torch.atan2,
+        torch.logical_and,
+        torch.logical_or,
+        torch.logical_xor,
+        torch.logaddexp,
+        torch.logaddexp2,
+        torch.hypot,
+        torch.gcd,
+        torch.lcm,
+        torch.nextafter,
+    )
+}
 _SPELT = {
-    "rsub": "sub", "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__rdiv__": "div",
-    "true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub", "greater": "gt", "less": "lt",
-}  # fmt: skip
+    "rsub": "sub",
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__rdiv__": "div",
+    "true_divide": "div",
+}
 
 
 def call(func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -71,7 +79,12 @@ def call(func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[s
     if entry is not None:
         return entry(func, *args, **kwargs)
     op = getattr(func, "op", None)
-    if name in _ELEMENTWISE or _elementwise(op) or (name[-1] == "_" and _elementwise(OPS.get(name[:-1]))):
+    if (
+        name in _OPERATORS
+        or name in with_fact("elementwise")
+        or _elementwise(op or OPS.get(name))  # a function of nn.functional, too
+        or (name[-1] == "_" and _elementwise(OPS.get(name[:-1])))
+    ):
         return _pointwise(func, args, kwargs)
     if op is not None:
         raise NotImplementedError(
@@ -85,15 +98,6 @@ def _elementwise(op: Any) -> bool:
     return op is not None and (op.broadcast or op.blocks == "elements") and not op.many
 
 
-def inner(value: Any) -> Any:
-    """Nested tensors, also in lists and dicts, as their values."""
-    if isinstance(value, NestedTensor):
-        return value._values
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(inner(v) for v in value)
-    return {k: inner(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
 def _grad(func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     found = plain(func)(inner(outputs), inner(inputs), *inner(args), **inner(kwargs))
     given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
@@ -103,7 +107,7 @@ def _grad(func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> An
 
 
 def entry(*names: str) -> Callable[[Any], Any]:
-    """What functions of these names do; it gets the function and the arguments of the call."""
+    """Register the implementation of functions by name; it gets the function and the arguments of the call."""
 
     def add(function: Any) -> Any:
         TABLE.update(dict.fromkeys(names, function))
@@ -238,8 +242,8 @@ def _clone(func: Any, input: NestedTensor, **options: Any) -> NestedTensor:
     if func.__name__ == "clone" and repr(options.get("memory_format")) != "torch.contiguous_format":
         return input._with(func(input._values, **options))
     pieces = _pieces(input)
-    offsets = engine.tensor(torn([int(n) for n in input._rows.lengths]), device=input.device)
-    return made(engine.cat(pieces, input._ragged_idx - 1), offsets.to(input._offsets.dtype), None, input._ragged_idx)
+    offsets = torch.tensor(torn([int(n) for n in input._rows.lengths]), device=input.device)
+    return made(torch.cat(pieces, input._ragged_idx - 1), offsets.to(input._offsets.dtype), None, input._ragged_idx)
 
 
 @entry("to", "type", "type_as", "cpu", "cuda", "pin_memory")
@@ -374,7 +378,7 @@ def _pieces(input: NestedTensor) -> list[Tensor]:
     starts, lengths = [int(n) for n in rows.starts], [int(n) for n in rows.lengths]
     total = int(input._values.shape[r - 1])
     sizes, at = [], 0
-    for start, length in zip(starts, lengths):  # what lies between two rows is a piece of its own
+    for start, length in zip(starts, lengths):  # what is between two rows is a piece of its own
         if start < at:
             return [input._values.narrow(r - 1, s, n) for s, n in zip(starts, lengths)]
         sizes += [start - at, length]
@@ -401,8 +405,8 @@ def _chunk(func: Any, input: NestedTensor, chunks: int, dim: int = 0) -> Any:
 
 def _of_pieces(pieces: Sequence[Tensor], like: NestedTensor) -> NestedTensor:
     r = like._ragged_idx
-    offsets = engine.tensor(torn([int(p.shape[r - 1]) for p in pieces]), device=like.device).to(like._offsets.dtype)
-    return made(engine.cat(list(pieces), r - 1), offsets, None, r)
+    offsets = torch.tensor(torn([int(p.shape[r - 1]) for p in pieces]), device=like.device).to(like._offsets.dtype)
+    return made(torch.cat(list(pieces), r - 1), offsets, None, r)
 
 
 @entry("split", "split_with_sizes")
@@ -498,7 +502,7 @@ def _masked_select(func: Any, input: Any, mask: Any) -> NestedTensor:
     marks = mask._values.detach().cpu()._array
     rows, _ = input._rows.places(len(marks))
     counts = np.bincount(rows[marks], minlength=len(input))
-    offsets = engine.tensor(torn([int(n) for n in counts]), device=input.device)
+    offsets = torch.tensor(torn([int(n) for n in counts]), device=input.device)
     return made(input._values[mask._values], offsets, None, 1)
 
 
@@ -551,21 +555,21 @@ def _matmul(func: Any, input: Any, other: Any, **options: Any) -> Any:
         if input._ragged_idx == input.dim() - 1:
             raise _no_product(input, other)
         if other.dim() <= 2:
-            return input._with(engine.matmul(input._values, other))
+            return input._with(torch.matmul(input._values, other))
         if input._lengths is None and other.dim() == input.dim():
-            product = engine.matmul(padded(input, 0), other)
+            product = torch.matmul(padded(input, 0), other)
             return input._with(gathered(input, product))
     elif isinstance(input, NestedTensor) and input.dim() == other.dim() == 3:
         shared = input._ragged_idx == 2 and input._size[2] == other._size[1]
         if shared:  # the sum over the ragged dim: dense
-            return engine.matmul(padded(input, 0), padded(other, 0))
+            return torch.matmul(padded(input, 0), padded(other, 0))
     elif (
         not isinstance(input, NestedTensor) and other._ragged_idx == other.dim() - 1 and other._lengths is None
     ):  # each column alone
         if input.dim() == 2:
-            return other._with(engine.matmul(input, other._values))
+            return other._with(torch.matmul(input, other._values))
         if input.dim() == other.dim():
-            return other._with(gathered(other, engine.matmul(input, padded(other, 0))))
+            return other._with(gathered(other, torch.matmul(input, padded(other, 0))))
     raise _no_product(input, other)
 
 
@@ -594,18 +598,11 @@ def _softmax(func: Any, input: NestedTensor, dim: Any = None, *args: Any, **kwar
     return input._with(gathered(input, wide))
 
 
-@entry("scaled_dot_product_attention")
-def _attention(func: Any, *args: Any, **kwargs: Any) -> Any:
-    from engine.nested._internal import sdpa
-
-    return sdpa.jagged_scaled_dot_product_attention(*args, **kwargs)
-
-
 # --- reductions
 
 
 def _extreme(largest: bool) -> Callable[[Any], Any]:
-    """What never is the largest (smallest) of the values of a dtype."""
+    """Return a function that gives for a dtype the identity of max (min): no value is smaller (larger)."""
 
     def of(dtype: Any) -> Any:
         if dtype is dtypes.bool:
@@ -619,10 +616,17 @@ def _extreme(largest: bool) -> Callable[[Any], Any]:
 
 
 _NEUTRAL: dict[str, Any] = {
-    "sum": lambda dtype: 0, "mean": lambda dtype: 0, "prod": lambda dtype: 1, "any": lambda dtype: False,
-    "all": lambda dtype: True, **dict.fromkeys(("max", "amax", "argmax"), _extreme(True)),
-    **dict.fromkeys(("min", "amin", "argmin"), _extreme(False)),
-}  # fmt: skip
+    function.__name__: neutral
+    for function, neutral in {
+        torch.sum: lambda dtype: 0,
+        torch.mean: lambda dtype: 0,
+        torch.prod: lambda dtype: 1,
+        torch.any: lambda dtype: False,
+        torch.all: lambda dtype: True,
+        **dict.fromkeys((torch.max, torch.amax, torch.argmax), _extreme(True)),
+        **dict.fromkeys((torch.min, torch.amin, torch.argmin), _extreme(False)),
+    }.items()
+}
 
 
 @entry(*_NEUTRAL)
@@ -668,12 +672,12 @@ def _reduced(func: Any, input: Any, dim: Any = None, keepdim: bool = False, **mo
 
 
 def _packed(input: NestedTensor) -> Tensor:
-    return engine.cat(_pieces(input), input._ragged_idx - 1)
+    return torch.cat(_pieces(input), input._ragged_idx - 1)
 
 
 def _row_means(input: NestedTensor, keepdim: bool, dtype: Any = None) -> Tensor:
     r = input._ragged_idx
-    total = engine.sum(padded(input, 0), r, keepdim=keepdim, dtype=dtype)
+    total = torch.sum(padded(input, 0), r, keepdim=keepdim, dtype=dtype)
     if not total.is_floating_point() and not total.is_complex():
         raise RuntimeError(
             "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
@@ -686,3 +690,7 @@ def _row_means(input: NestedTensor, keepdim: bool, dtype: Any = None) -> Tensor:
 @entry("is_same_size")
 def _is_same_size(func: Any, input: Tensor, other: Tensor) -> bool:
     return tuple(input.shape) == tuple(other.shape)
+
+
+registered.call = call
+registered.padded = padded

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.nested._internal.nested_tensor import NestedTensor
+from engine.nested._internal.ops import _of_pieces, entry
 from engine.nn.functional import scaled_dot_product_attention
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["jagged_scaled_dot_product_attention"]
 
 
 def jagged_scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
-) -> NestedTensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> NestedTensor:
     """query (B, H, j, E), key (B, H, k, E), value (B, H, k, V) -> (B, H, j, V), nested.
 
     ValueError for a mask or a dense operand, RuntimeError for other shapes.
@@ -48,13 +55,22 @@ def jagged_scaled_dot_product_attention(
     rows = zip(q.unbind(), k.unbind(), v.unbind())
     parts = [
         scaled_dot_product_attention(
-            a.unsqueeze(0), b.unsqueeze(0), c.unsqueeze(0), None, dropout_p, is_causal, scale=scale,
+            a.unsqueeze(0),
+            b.unsqueeze(0),
+            c.unsqueeze(0),
+            None,
+            dropout_p,
+            is_causal,
+            scale=scale,
             enable_gqa=enable_gqa,
         ).squeeze(0)
         for a, b, c in rows
-    ]  # fmt: skip
+    ]
     if q._lengths is not None:
-        from engine.nested._internal.ops import _of_pieces
-
         return _of_pieces(parts, q)
-    return q._with(engine.cat(parts, 1))
+    return q._with(torch.cat(parts, 1))
+
+
+@entry("scaled_dot_product_attention")
+def _attention(func: Any, *args: Any, **kwargs: Any) -> Any:
+    return jagged_scaled_dot_product_attention(*args, **kwargs)

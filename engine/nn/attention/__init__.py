@@ -1,4 +1,4 @@
-"""torch.nn.attention's names.  There are two ways to compute: products and softmax (`MATH`), and on a GPU cuDNN's,
+"""torch.nn.attention's names.  There are two routes: products and softmax (`MATH`), and on a GPU cuDNN's,
 which stands for each of torch's fused ones."""
 
 from __future__ import annotations

@@ -11,13 +11,20 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import engine
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
-    "AuxOutput", "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention",
-    "noop_mask", "or_masks",
-]  # fmt: skip
+    "AuxOutput",
+    "AuxRequest",
+    "BlockMask",
+    "and_masks",
+    "create_block_mask",
+    "create_mask",
+    "flex_attention",
+    "noop_mask",
+    "or_masks",
+]
 
 _DEFAULT_SPARSE_BLOCK_SIZE = 128
 
@@ -26,14 +33,14 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class AuxRequest(NamedTuple):
-    """What to give beside the output: the logarithms of the sums, the largest scores."""
+    """The outputs wanted beside the result: the logarithms of the sums, the largest scores."""
 
     lse: bool = False
     max_scores: bool = False
 
 
 class AuxOutput(NamedTuple):
-    """What was asked for by an AuxRequest: (B, H, L) each, or None."""
+    """The outputs that an AuxRequest asked for: (B, H, L) each, or None."""
 
     lse: Tensor | None = None
     max_scores: Tensor | None = None
@@ -41,7 +48,7 @@ class AuxOutput(NamedTuple):
 
 def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
     """True everywhere.  -> ()."""
-    return engine.ones((), dtype=engine.bool, device=batch.device)
+    return torch.ones((), dtype=torch.bool, device=batch.device)
 
 
 def and_masks(*mask_mods: MaskMod) -> MaskMod:
@@ -71,13 +78,13 @@ def or_masks(*mask_mods: MaskMod) -> MaskMod:
 def _indices(sizes: tuple[int, int, int, int], device: Any) -> list[Tensor]:
     """The index along each dim, int64, shaped so that they broadcast to `sizes`."""
     shapes = [[-1 if i == dim else 1 for i in range(4)] for dim in range(4)]
-    return [engine.arange(n, device=device).reshape(shape) for n, shape in zip(sizes, shapes)]
+    return [torch.arange(n, device=device).reshape(shape) for n, shape in zip(sizes, shapes)]
 
 
 def create_mask(mod_fn: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = "cpu") -> Tensor:
     """mod_fn(b, h, q, kv) at every place.  -> bool (B, H, Q_LEN, KV_LEN); B, H None: 1."""
     sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
-    return engine.broadcast_to(mod_fn(*_indices(sizes, device)), sizes)
+    return torch.broadcast_to(mod_fn(*_indices(sizes, device)), sizes)
 
 
 class BlockMask:
@@ -100,23 +107,37 @@ class BlockMask:
 
     def sparsity(self) -> float:
         """The share of places that are masked out, in percent."""
-        return 100.0 * (1.0 - self._mask.to(engine.float64).mean().item())
+        return 100.0 * (1.0 - self._mask.to(torch.float64).mean().item())
 
 
 def create_block_mask(
-    mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = "cpu",
-    BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE, _compile: bool = False,
-) -> BlockMask:  # fmt: skip
+    mask_mod: MaskMod,
+    B: int | None,
+    H: int | None,
+    Q_LEN: int,
+    KV_LEN: int,
+    device: Any = "cpu",
+    BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
+    _compile: bool = False,
+) -> BlockMask:
     """The mask of mask_mod(b, h, q, kv) for `flex_attention`; it is kept whole, whatever the block size."""
     size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
     return BlockMask(create_mask(mask_mod, B, H, Q_LEN, KV_LEN, device), mask_mod, size)
 
 
 def flex_attention(
-    query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMod | None = None, block_mask: BlockMask | None = None,
-    scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None, *,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreMod | None = None,
+    block_mask: BlockMask | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Any = None,
+    *,
     return_aux: AuxRequest | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """softmax(score_mod(scale query key^T, b, h, q, kv)) value, over the places that the mask leaves.
 
     query (B, H, L, E), key (B, H', S, E), value (B, H', S, V) -> (B, H, L, V); scale: 1 / sqrt(E) unless given;
@@ -138,8 +159,8 @@ def flex_attention(
         scores = score_mod(scores, *_indices(tuple(scores.shape), query.device))
     if block_mask is not None:
         scores = scores.masked_fill(~block_mask._mask[..., : scores.shape[-2], : scores.shape[-1]], -math.inf)
-    lse = engine.logsumexp(scores, -1)
-    weights = engine.exp(scores - engine.where(lse == -math.inf, engine.zeros_like(lse), lse).unsqueeze(-1))
+    lse = torch.logsumexp(scores, -1)
+    weights = torch.exp(scores - torch.where(lse == -math.inf, torch.zeros_like(lse), lse).unsqueeze(-1))
     output = weights.to(value.dtype) @ value
     if return_aux is not None:
         largest = scores.amax(-1) if return_aux.max_scores else None

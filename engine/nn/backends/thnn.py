@@ -8,7 +8,7 @@ __all__ = ["backend"]
 
 
 class THNNFunctionBackend:
-    """What modules once kept as `_backend`; holds nothing."""
+    """The type of the attribute `_backend` of old modules; it holds nothing."""
 
 
 backend = THNNFunctionBackend()

@@ -372,4 +372,4 @@ __all__ = [
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
-]  # fmt: skip
+]

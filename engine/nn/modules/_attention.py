@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.nn import functional as F
 from engine.nn.init import constant_, xavier_normal_, xavier_uniform_
 from engine.nn.modules.linear import NonDynamicallyQuantizableLinear
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
@@ -24,10 +24,19 @@ class MultiheadAttention(Module):
     __constants__ = ["batch_first"]
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
-        add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
                 f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} "
@@ -46,7 +55,7 @@ class MultiheadAttention(Module):
             raise AssertionError("embed_dim must be divisible by num_heads")
 
         def param(*size: int) -> Parameter:
-            return Parameter(engine.empty(size, device=device, dtype=dtype))
+            return Parameter(torch.empty(size, device=device, dtype=dtype))
 
         if not self._qkv_same_embed_dim:
             self.q_proj_weight = param(embed_dim, embed_dim)
@@ -90,10 +99,16 @@ class MultiheadAttention(Module):
         super().__setstate__(state)
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
-        need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor | None]:
         """The attention output and, if need_weights, the attention weights."""
         if any(getattr(type(x), "is_nested", False) is True for x in (query, key, value)):
             why = "training is enabled" if self.training else "some Tensor argument has_torch_function"
@@ -103,28 +118,53 @@ class MultiheadAttention(Module):
             )
         swap = self.batch_first and query.dim() == 3
         key_padding_mask = F._canonical_mask(
-            mask=key_padding_mask, mask_name="key_padding_mask", other_type=F._none_or_dtype(attn_mask),
-            other_name="attn_mask", target_type=query.dtype,
-        )  # fmt: skip
+            mask=key_padding_mask,
+            mask_name="key_padding_mask",
+            other_type=F._none_or_dtype(attn_mask),
+            other_name="attn_mask",
+            target_type=query.dtype,
+        )
         attn_mask = F._canonical_mask(
-            mask=attn_mask, mask_name="attn_mask", other_type=None, other_name="", target_type=query.dtype,
+            mask=attn_mask,
+            mask_name="attn_mask",
+            other_type=None,
+            other_name="",
+            target_type=query.dtype,
             check_other=False,
-        )  # fmt: skip
+        )
         if swap:  # one transpose for each distinct tensor: identity decides how the projection is done
             made = {id(x): x.transpose(1, 0) for x in (query, key, value)}
             query, key, value = made[id(query)], made[id(key)], made[id(value)]
         separate: dict[str, Any] = {}
         if not self._qkv_same_embed_dim:
             separate = {
-                "use_separate_proj_weight": True, "q_proj_weight": self.q_proj_weight,
-                "k_proj_weight": self.k_proj_weight, "v_proj_weight": self.v_proj_weight,
-            }  # fmt: skip
+                "use_separate_proj_weight": True,
+                "q_proj_weight": self.q_proj_weight,
+                "k_proj_weight": self.k_proj_weight,
+                "v_proj_weight": self.v_proj_weight,
+            }
         output, weights = F.multi_head_attention_forward(
-            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k,
-            self.bias_v, self.add_zero_attn, self.dropout, self.out_proj.weight, self.out_proj.bias,
-            training=self.training, key_padding_mask=key_padding_mask, need_weights=need_weights,
-            attn_mask=attn_mask, average_attn_weights=average_attn_weights, is_causal=is_causal, **separate,
-        )  # fmt: skip
+            query,
+            key,
+            value,
+            self.embed_dim,
+            self.num_heads,
+            self.in_proj_weight,
+            self.in_proj_bias,
+            self.bias_k,
+            self.bias_v,
+            self.add_zero_attn,
+            self.dropout,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            training=self.training,
+            key_padding_mask=key_padding_mask,
+            need_weights=need_weights,
+            attn_mask=attn_mask,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+            **separate,
+        )
         return (output.transpose(1, 0) if swap else output), weights
 
     def merge_masks(

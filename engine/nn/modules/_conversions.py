@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-import engine
-from engine.dtypes import of_type
-from engine.grad_mode import no_grad
+from engine.core.dtypes import of_type
+from engine.core.grad_mode import no_grad
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
@@ -75,7 +75,7 @@ class Conversions:
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
         """Uninitialised parameters and buffers of the same shapes on `device`."""
-        return self._apply(lambda t: engine.empty_like(t, device=device), recurse=recurse)
+        return self._apply(lambda t: torch.empty_like(t, device=device), recurse=recurse)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`, `to(memory_format=...)`, in place."""
@@ -114,10 +114,10 @@ class Conversions:
 def _takes(positional: list[Any], device: Any, dtype: Any) -> bool:
     """Return whether the arguments of `to` stand in an order that it knows."""
     first, *rest = positional or [device]
-    if not isinstance(first, Tensor | engine.dtype):
-        if not (first is None or isinstance(first, str | int | engine.device)) or isinstance(first, bool):
+    if not isinstance(first, Tensor | torch.dtype):
+        if not (first is None or isinstance(first, str | int | torch.device)) or isinstance(first, bool):
             return False
-        if rest and not (rest[0] is None or isinstance(rest[0], engine.dtype)):
+        if rest and not (rest[0] is None or isinstance(rest[0], torch.dtype)):
             return False
         rest = rest[1:]
     return len(rest) <= 1 and all(isinstance(flag, bool) for flag in rest)
@@ -143,14 +143,14 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
         raise RuntimeError(".to() does not accept copy argument")
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)
-    elif rest and isinstance(rest[0], engine.dtype):
+    elif rest and isinstance(rest[0], torch.dtype):
         dtype = rest.pop(0)
     elif rest:
         device = rest.pop(0)
-        if rest and (rest[0] is None or isinstance(rest[0], engine.dtype)):
+        if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
             dtype = rest.pop(0)
     if rest:
         non_blocking = rest.pop(0)
     if other is not None:
         device, dtype = other.device, other.dtype
-    return (None if device is None else engine.device(device)), dtype, non_blocking, memory_format
+    return (None if device is None else torch.device(device)), dtype, non_blocking, memory_format

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.autograd.graph import Node, edge_of, requires_grad_of
-from engine.grad_mode import mode
-from engine.hooks import RemovableHandle
+from engine.core.grad_mode import mode
+from engine.core.hooks import RemovableHandle
 from engine.tensor import Tensor, wrap_alias
 
 backward_pre: OrderedDict[int, Callable] = OrderedDict()

@@ -1,4 +1,4 @@
-"""How a Module is saved and loaded: `state_dict`, `load_state_dict`, their hooks and errors."""
+"""Saving and loading of a Module: `state_dict`, `load_state_dict`, their hooks and errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine.grad_mode import no_grad
-from engine.hooks import RemovableHandle
+from engine.core.grad_mode import no_grad
+from engine.core.hooks import RemovableHandle
 from engine.nn.modules._hooks import WrappedHook
 from engine.nn.parameter import Parameter, is_lazy
 from engine.tensor import Tensor
@@ -17,7 +17,7 @@ _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """What `load_state_dict` could not match."""
+    """The keys that `load_state_dict` could not match."""
 
     __slots__ = ()
 
@@ -153,9 +153,15 @@ class StateDict:
         return destination
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: dict, strict: bool,
-        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         for hook in self._load_state_dict_pre_hooks.values():
             hook(
                 state_dict,
@@ -168,9 +174,8 @@ class StateDict:
             )
         local = {k: v for k, v in self._parameters.items() if v is not None}
         local.update(
-            (k, v) for k, v in self._buffers.items()
-            if v is not None and k not in self._non_persistent_buffers_set
-        )  # fmt: skip
+            (k, v) for k, v in self._buffers.items() if v is not None and k not in self._non_persistent_buffers_set
+        )
         assign = local_metadata.get("assign_to_params_buffers", False)
         for name, param in local.items():
             key = prefix + name

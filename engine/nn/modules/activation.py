@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import engine
 from engine.nn import functional as F
 from engine.nn.init import constant_
 from engine.nn.modules._attention import MultiheadAttention
 from engine.nn.modules.linear import NonDynamicallyQuantizableLinear  # noqa: F401
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
-]  # fmt: skip
+]
 
 
 def _then_inplace(module: Module) -> str:
@@ -111,9 +111,13 @@ class Hardtanh(Module):
     __constants__ = ["min_val", "max_val", "inplace"]
 
     def __init__(
-        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False, min_value: float | None = None,
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
         max_value: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         for name, given in (("min", min_value), ("max", max_value)):
             if given is not None:
@@ -149,7 +153,7 @@ class Sigmoid(Module):
     """1 / (1 + exp(-input)).  (*) -> (*)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return engine.sigmoid(input)
+        return torch.sigmoid(input)
 
 
 class Hardsigmoid(Module):
@@ -169,7 +173,7 @@ class Tanh(Module):
     """tanh(input).  (*) -> (*)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return engine.tanh(input)
+        return torch.tanh(input)
 
 
 class SiLU(_OnlyInplace):
@@ -321,7 +325,7 @@ class Softshrink(Hardshrink):
 
 
 class PReLU(Module):
-    """input where positive, else weight * input, weight one number or one a channel.  (N, C, *) -> same."""
+    """input where positive, else weight * input, weight one number or one per channel.  (N, C, *) -> same."""
 
     __constants__ = ["num_parameters"]
 
@@ -329,7 +333,7 @@ class PReLU(Module):
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init
-        self.weight = Parameter(engine.empty(num_parameters, device=device, dtype=dtype))
+        self.weight = Parameter(torch.empty(num_parameters, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -6,12 +6,12 @@ from collections import namedtuple
 from collections.abc import Sequence
 from typing import Any
 
-import engine
 from engine.autograd.graph import name_node
 from engine.nn import functional as F
 from engine.nn.modules.container import ModuleList, Sequential
 from engine.nn.modules.linear import Linear
 from engine.nn.modules.module import Module
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
@@ -23,17 +23,26 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     """Log-softmax over many classes, the rare ones in clusters.  input (N, in_features), target (N) -> (N), ()."""
 
     def __init__(
-        self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
-        head_bias: bool = False, device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         cutoffs = list(cutoffs)
         if len(cutoffs) == 0:
             raise ValueError("cutoffs should be a sequence of length larger than 0")
         if (
-            cutoffs != sorted(cutoffs) or min(cutoffs) <= 0 or max(cutoffs) > n_classes - 1
-            or len(set(cutoffs)) != len(cutoffs) or any(int(c) != c for c in cutoffs)
-        ):  # fmt: skip
+            cutoffs != sorted(cutoffs)
+            or min(cutoffs) <= 0
+            or max(cutoffs) > n_classes - 1
+            or len(set(cutoffs)) != len(cutoffs)
+            or any(int(c) != c for c in cutoffs)
+        ):
             raise ValueError(
                 "cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each "
                 "value is between 1 and n_classes-1"
@@ -108,7 +117,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             rows.append(found)
         output = F.log_softmax(self.head(input), dim=1).gather(1, in_head.unsqueeze(1)).squeeze(1)
         if parts:
-            output = output.index_add(0, engine.cat(rows), engine.cat(parts))
+            output = output.index_add(0, torch.cat(rows), torch.cat(parts))
             name_node(output, "AddBackward0")
         loss = (-output).mean()
         return _ASMoutput(output if batched else output.squeeze(0), loss)
@@ -119,7 +128,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i in range(self.n_clusters):
             tail = F.log_softmax(self.tail[i](input), dim=1)
             parts.append(tail + head[:, self.shortlist_size + i].unsqueeze(1))
-        return engine.cat(parts, dim=1)
+        return torch.cat(parts, dim=1)
 
     def log_prob(self, input: Tensor) -> Tensor:
         """Log-probabilities of all classes.  (N, in_features) -> (N, n_classes)."""
@@ -128,11 +137,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def predict(self, input: Tensor) -> Tensor:
         """The likeliest class of each row.  (N, in_features) -> (N)."""
         head_output = self.head(input)
-        output = engine.argmax(head_output, dim=1)
+        output = torch.argmax(head_output, dim=1)
         if not (output >= self.shortlist_size).any():
             return output
-        return engine.where(
+        return torch.where(
             output >= self.shortlist_size,
-            engine.argmax(self._get_full_log_prob(input, head_output), dim=1),
+            torch.argmax(self._get_full_log_prob(input, head_output), dim=1),
             output,
         )

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
 from engine.nn import functional as F
 from engine.nn import init
 from engine.nn._communication import Sum, registered
 from engine.nn.modules.lazy import LazyModuleMixin
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
     "SyncBatchNorm",
-]  # fmt: skip
+]
 
 
 def _dims_error(wanted: str, input: Tensor) -> ValueError:
@@ -30,9 +35,17 @@ class _NormBase(Module):
     __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         self.num_features = num_features
         self.eps = eps
@@ -41,13 +54,13 @@ class _NormBase(Module):
         self.track_running_stats = track_running_stats
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             if wanted:
-                setattr(self, name, Parameter(engine.empty(num_features, device=device, dtype=dtype)))
+                setattr(self, name, Parameter(torch.empty(num_features, device=device, dtype=dtype)))
             else:
                 self.register_parameter(name, None)
         if track_running_stats:
-            self.register_buffer("running_mean", engine.zeros(num_features, device=device, dtype=dtype))
-            self.register_buffer("running_var", engine.ones(num_features, device=device, dtype=dtype))
-            count = engine.tensor(0, dtype=engine.long, device=device)
+            self.register_buffer("running_mean", torch.zeros(num_features, device=device, dtype=dtype))
+            self.register_buffer("running_var", torch.ones(num_features, device=device, dtype=dtype))
+            count = torch.tensor(0, dtype=torch.long, device=device)
             self.register_buffer("num_batches_tracked", count)
         else:
             self.register_buffer("running_mean", None)
@@ -85,7 +98,7 @@ class _NormBase(Module):
             key = prefix + "num_batches_tracked"  # absent before 0.4.1
             if key not in state_dict:
                 count = self.num_batches_tracked
-                state_dict[key] = count if count is not None else engine.tensor(0, dtype=engine.long)
+                state_dict[key] = count if count is not None else torch.tensor(0, dtype=torch.long)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
 
@@ -100,16 +113,29 @@ class _BatchNorm(_NormBase):
         batch_stats = self.training or (self.running_mean is None and self.running_var is None)
         keep = not self.training or self.track_running_stats
         return F.batch_norm(
-            input, self.running_mean if keep else None, self.running_var if keep else None, self.weight, self.bias,
-            batch_stats, factor, self.eps,
-        )  # fmt: skip
+            input,
+            self.running_mean if keep else None,
+            self.running_var if keep else None,
+            self.weight,
+            self.bias,
+            batch_stats,
+            factor,
+            self.eps,
+        )
 
 
 class _LazyNormBase(LazyModuleMixin, _NormBase):
     def __init__(
-        self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__(0, eps, momentum, False, False, device=device, dtype=dtype, bias=False)
         self.affine = affine
         self.track_running_stats = track_running_stats
@@ -120,7 +146,7 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
         if track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
-            self.num_batches_tracked = engine.tensor(0, dtype=engine.long, device=device)
+            self.num_batches_tracked = torch.tensor(0, dtype=torch.long, device=device)
 
     def reset_parameters(self) -> None:
         if not self.has_uninitialized_params() and self.num_features != 0:
@@ -190,10 +216,18 @@ class SyncBatchNorm(_BatchNorm):
     """BatchNorm of any dimension whose statistics in training are those of all processes of `process_group`."""
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, process_group: Any = None, device: Any = None, dtype: Any = None, *,
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
         bias: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
             num_features,
             eps,
@@ -220,7 +254,7 @@ class SyncBatchNorm(_BatchNorm):
         group = registered.group(self.process_group)
         dims = [d for d in range(input.dim()) if d != 1]
         shape = [1, -1, *[1] * (input.dim() - 2)]
-        own = engine.tensor([float(input.numel() // input.size(1))], dtype=input.dtype, device=input.device)
+        own = torch.tensor([float(input.numel() // input.size(1))], dtype=input.dtype, device=input.device)
         count = Sum.apply(own, group)
         mean = Sum.apply(input.sum(dims), group) / count
         centered = input - mean.view(shape)
@@ -232,10 +266,10 @@ class SyncBatchNorm(_BatchNorm):
         return output if self.bias is None else output + self.bias.view(shape)
 
     def _note(self, mean: Tensor, var: Tensor, count: float) -> None:
-        """Move the running statistics towards those of a batch of `count` elements a channel."""
+        """Move the running statistics towards those of a batch of `count` elements per channel."""
         if not (self.training and self.track_running_stats):
             return
-        with engine.no_grad():
+        with torch.no_grad():
             self.num_batches_tracked.add_(1)
             factor = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
             self.running_mean.lerp_(mean, factor)
@@ -247,9 +281,14 @@ class SyncBatchNorm(_BatchNorm):
         output = module
         if isinstance(module, _BatchNorm):
             output = SyncBatchNorm(
-                module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
-                process_group, bias=module.bias is not None,
-            )  # fmt: skip
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+                bias=module.bias is not None,
+            )
             if module.affine:
                 output.weight = module.weight
                 output.bias = module.bias

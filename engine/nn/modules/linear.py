@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.nn import functional as F
 from engine.nn import init
 from engine.nn.modules.lazy import LazyModuleMixin
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter, UninitializedParameter
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
@@ -45,9 +45,9 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(engine.empty((out_features, in_features), device=device, dtype=dtype))
+        self.weight = Parameter(torch.empty((out_features, in_features), device=device, dtype=dtype))
         if bias:
-            self.bias = Parameter(engine.empty(out_features, device=device, dtype=dtype))
+            self.bias = Parameter(torch.empty(out_features, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
@@ -77,17 +77,22 @@ class Bilinear(Module):
     __constants__ = ["in1_features", "in2_features", "out_features"]
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         self.in1_features = in1_features
         self.in2_features = in2_features
         self.out_features = out_features
         size = (out_features, in1_features, in2_features)
-        self.weight = Parameter(engine.empty(size, device=device, dtype=dtype))
+        self.weight = Parameter(torch.empty(size, device=device, dtype=dtype))
         if bias:
-            self.bias = Parameter(engine.empty(out_features, device=device, dtype=dtype))
+            self.bias = Parameter(torch.empty(out_features, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
@@ -130,7 +135,7 @@ class LazyLinear(LazyModuleMixin, Linear):
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the shapes from the first input."""
         if self.has_uninitialized_params():
-            with engine.no_grad():
+            with torch.no_grad():
                 self.in_features = input.shape[-1]
                 self.weight.materialize((self.out_features, self.in_features))
                 if self.bias is not None:

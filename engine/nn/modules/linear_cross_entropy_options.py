@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine import dtypes
+from engine.core import dtypes
 
 __all__ = ["LinearCrossEntropyOptions"]
 
@@ -15,7 +15,7 @@ _KINDS = (None, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 
 @dataclass(frozen=True)
 class LinearCrossEntropyOptions:
-    """How torch may cut the batch into chunks; here the whole batch is one.
+    """The options with which torch cuts the batch into chunks; here the whole batch is one.
 
     chunking_method: None, "auto", "aspect_ratio" or "aspect_ratio:N"; batch_chunk_size: rows of a chunk; acc_policy:
     "accurate", "balanced", "compact" or "auto"; acc_dtype: that of sums.  Raises ValueError for other values.

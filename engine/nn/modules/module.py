@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from engine.autograd.graph import requires_grad_of  # noqa: F401
+from engine.core.hooks import RemovableHandle, noted
 from engine.dispatch import providers
-from engine.hooks import RemovableHandle, noted
 from engine.nn.modules import _hooks
 from engine.nn.modules._conversions import Conversions, _parse_to  # noqa: F401
 from engine.nn.modules._hooks import (
@@ -35,18 +35,30 @@ from engine.nn.parameter import Buffer, Parameter
 from engine.tensor import Tensor
 
 __all__ = [
-    "Module", "register_module_backward_hook", "register_module_buffer_registration_hook",
-    "register_module_forward_hook", "register_module_forward_pre_hook",
-    "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
-    "register_module_module_registration_hook", "register_module_parameter_registration_hook",
-]  # fmt: skip
+    "Module",
+    "register_module_backward_hook",
+    "register_module_buffer_registration_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook",
+    "register_module_parameter_registration_hook",
+]
 
 _DICTS = (
-    "_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
-    "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
-)  # fmt: skip
+)
 
 
 def _addindent(s_: str, numSpaces: int) -> str:
@@ -105,7 +117,7 @@ class Module(Conversions, StateDict):
     else:
 
         def forward(self, *input: Any) -> Any:
-            """What a call computes; subclasses define it."""
+            """Compute the output of a call; subclasses define it."""
             raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     # --- registration
@@ -284,17 +296,23 @@ class Module(Conversions, StateDict):
         return handle
 
     def _hooked(self) -> bool:
-        """Whether any hook wants to see a call (`__call__` asks the same without a call of its own)."""
+        """Return whether any hook wants to see a call (`__call__` asks the same without a call of its own)."""
         own = self._backward_hooks or self._backward_pre_hooks or self._forward_hooks
         own = own or self._forward_pre_hooks
         return bool(own or _hooks.backward_pre or _hooks.backward or _hooks.forward or _hooks.forward_pre)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not (
-            self._backward_hooks or self._backward_pre_hooks or self._forward_hooks or self._forward_pre_hooks
-            or _hooks.backward_pre or _hooks.backward or _hooks.forward or _hooks.forward_pre
+            self._backward_hooks
+            or self._backward_pre_hooks
+            or self._forward_hooks
+            or self._forward_pre_hooks
+            or _hooks.backward_pre
+            or _hooks.backward
+            or _hooks.forward
+            or _hooks.forward_pre
             or self._compiled_call_impl
-        ):  # fmt: skip
+        ):
             return self.forward(*args, **kwargs)
         return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
 
@@ -596,7 +614,7 @@ class Module(Conversions, StateDict):
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """What subclasses print between the brackets."""
+        """Return the text that `repr` prints between the brackets; subclasses define it."""
         return ""
 
     def __repr__(self) -> str:
@@ -622,5 +640,5 @@ class Module(Conversions, StateDict):
 
         https://docs.pytorch.org/docs/2.13/generated/torch.nn.Module.html#torch.nn.Module.compile
         """
-        made = providers["compile"](self, *args, **kwargs)
+        made = providers.compile(self, *args, **kwargs)
         self.__dict__["_compiled_call_impl"] = None if made is self else made.beneath(self._call_impl).forward

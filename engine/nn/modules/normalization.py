@@ -5,11 +5,11 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-import engine
 from engine.nn import functional as F
 from engine.nn import init
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
@@ -47,9 +47,14 @@ class LayerNorm(Module):
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
     def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if isinstance(normalized_shape, numbers.Integral):
             normalized_shape = (normalized_shape,)
@@ -61,7 +66,7 @@ class LayerNorm(Module):
                 setattr(
                     self,
                     name,
-                    Parameter(engine.empty(self.normalized_shape, device=device, dtype=dtype)),
+                    Parameter(torch.empty(self.normalized_shape, device=device, dtype=dtype)),
                 )
             else:
                 self.register_parameter(name, None)
@@ -90,9 +95,16 @@ class GroupNorm(Module):
     __constants__ = ["num_groups", "num_channels", "eps", "affine"]
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         if num_channels % num_groups != 0:
             raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
@@ -102,7 +114,7 @@ class GroupNorm(Module):
         self.affine = affine
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             if wanted:
-                setattr(self, name, Parameter(engine.empty(num_channels, device=device, dtype=dtype)))
+                setattr(self, name, Parameter(torch.empty(num_channels, device=device, dtype=dtype)))
             else:
                 self.register_parameter(name, None)
         self.reset_parameters()
@@ -130,9 +142,13 @@ class RMSNorm(Module):
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
     def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
+        self,
+        normalized_shape: Any,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
         dtype: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if isinstance(normalized_shape, numbers.Integral):
             normalized_shape = (normalized_shape,)
@@ -140,7 +156,7 @@ class RMSNorm(Module):
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         if elementwise_affine:
-            self.weight = Parameter(engine.empty(self.normalized_shape, device=device, dtype=dtype))
+            self.weight = Parameter(torch.empty(self.normalized_shape, device=device, dtype=dtype))
         else:
             self.register_parameter("weight", None)
         self.reset_parameters()

@@ -8,11 +8,11 @@ import warnings
 import weakref
 from typing import Any
 
-import engine
 from engine.nn import init
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
 from engine.nn.utils.rnn import PackedSequence
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
@@ -35,19 +35,35 @@ def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tens
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: weights `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, ... `_reverse`."""
+    """The base of RNN, LSTM and GRU: weights `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, ... `_reverse`."""
 
     __constants__ = [
-        "mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
+        "mode",
+        "input_size",
+        "hidden_size",
+        "num_layers",
+        "bias",
+        "batch_first",
+        "dropout",
+        "bidirectional",
         "proj_size",
-    ]  # fmt: skip
+    ]
     __jit_unused_properties__ = ["all_weights"]
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         self.mode = mode
         self.input_size = input_size
@@ -79,7 +95,7 @@ class RNNBase(Module):
                 names = []
                 for name, size in sizes.items():
                     names.append(f"{name}_l{layer}{suffix}")
-                    setattr(self, names[-1], Parameter(engine.empty(size, device=device, dtype=dtype)))
+                    setattr(self, names[-1], Parameter(torch.empty(size, device=device, dtype=dtype)))
                 self._flat_weights_names.extend(names)
                 self._all_weights.append(names)
         self._init_flat_weights()
@@ -252,7 +268,7 @@ class RNNBase(Module):
 
     def _zeros(self, input: Tensor, batch: int, size: int) -> Tensor:
         count = self.num_layers * (2 if self.bidirectional else 1)
-        return engine.zeros(count, batch, size, dtype=input.dtype, device=input.device)
+        return torch.zeros(count, batch, size, dtype=input.dtype, device=input.device)
 
     def _initial(self, input: Tensor, batch: int) -> Any:
         return self._zeros(input, batch, self.hidden_size)
@@ -277,7 +293,7 @@ class RNNBase(Module):
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The output of the last layer for each step, and the final state."""
         self._update_flat_weights()
-        function = getattr(engine, self._function)
+        function = getattr(torch, self._function)
         rest = (
             self._flat_weights,
             self.bias,
@@ -393,7 +409,7 @@ class LSTM(RNNBase):
 
 
 class RNNCellBase(Module):
-    """What the cells share: weight_ih, weight_hh, bias_ih, bias_hh."""
+    """The base of the cells: weight_ih, weight_hh, bias_ih, bias_hh."""
 
     __constants__ = ["input_size", "hidden_size", "bias"]
 
@@ -413,10 +429,10 @@ class RNNCellBase(Module):
         gates = num_chunks * hidden_size
         sizes = {"weight_ih": (gates, input_size), "weight_hh": (gates, hidden_size)}
         for name, size in sizes.items():
-            setattr(self, name, Parameter(engine.empty(size, device=device, dtype=dtype)))
+            setattr(self, name, Parameter(torch.empty(size, device=device, dtype=dtype)))
         for name in ("bias_ih", "bias_hh"):
             if bias:
-                setattr(self, name, Parameter(engine.empty(gates, device=device, dtype=dtype)))
+                setattr(self, name, Parameter(torch.empty(gates, device=device, dtype=dtype)))
             else:
                 self.register_parameter(name, None)
         self.reset_parameters()
@@ -440,7 +456,7 @@ class RNNCellBase(Module):
             raise ValueError(f"{type(self).__name__}: Expected {label} to be 1D or 2D, got {input.dim()}D instead")
 
     def _zeros(self, input: Tensor) -> Tensor:
-        return engine.zeros(input.size(0), self.hidden_size, dtype=input.dtype, device=input.device)
+        return torch.zeros(input.size(0), self.hidden_size, dtype=input.dtype, device=input.device)
 
     def _weights(self) -> tuple:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
@@ -463,16 +479,21 @@ class RNNCell(RNNCellBase):
     __constants__ = ["input_size", "hidden_size", "bias", "nonlinearity"]
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
         dtype: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=1, device=device, dtype=dtype)
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         if self.nonlinearity not in ("tanh", "relu"):
             raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
-        function = engine.rnn_tanh_cell if self.nonlinearity == "tanh" else engine.rnn_relu_cell
+        function = torch.rnn_tanh_cell if self.nonlinearity == "tanh" else torch.rnn_relu_cell
         return self._step(function, input, hx)
 
 
@@ -500,7 +521,7 @@ class LSTMCell(RNNCellBase):
             hx = (self._zeros(input),) * 2
         elif not batched:
             hx = hx[0].unsqueeze(0), hx[1].unsqueeze(0)
-        h, c = engine.lstm_cell(input, hx, *self._weights())
+        h, c = torch.lstm_cell(input, hx, *self._weights())
         return (h, c) if batched else (h.squeeze(0), c.squeeze(0))
 
 
@@ -518,4 +539,4 @@ class GRUCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, num_chunks=3, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        return self._step(engine.gru_cell, input, hx)
+        return self._step(torch.gru_cell, input, hx)

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import engine
 from engine.nn import functional as F
 from engine.nn.init import xavier_uniform_
 from engine.nn.modules.activation import GELU, MultiheadAttention, ReLU
@@ -16,16 +15,21 @@ from engine.nn.modules.dropout import Dropout
 from engine.nn.modules.linear import Linear
 from engine.nn.modules.module import Module
 from engine.nn.modules.normalization import LayerNorm
-from engine.ops.nn.dropout import plus_dropped
+from engine.ops import functions as torch
+from engine.ops.random.dropout import plus_dropped
 from engine.tensor import Tensor
 
 __all__ = [
-    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
-]  # fmt: skip
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
 
 
 def _generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-    return engine.triu(engine.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
+    return torch.triu(torch.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
 
 
 def _get_seq_len(src: Tensor, batch_first: bool) -> int | None:
@@ -62,7 +66,7 @@ def _dropped(dropout: Module, x: Tensor, residual: Tensor | None) -> Tensor:
 
 
 def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """Whether the mask is the causal one; `is_causal` itself if it is given."""
+    """Return whether the mask is the causal one; `is_causal` itself if it is given."""
     if is_causal is not None or mask is None:
         return is_causal is True
     sz = size if size is not None else mask.size(-2)
@@ -72,9 +76,12 @@ def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, s
 
 def _canonical_masks(padding: Any, padding_name: str, mask: Any, mask_name: str, dtype: Any) -> tuple[Any, Any]:
     padding = F._canonical_mask(
-        mask=padding, mask_name=padding_name, other_type=F._none_or_dtype(mask), other_name=mask_name,
+        mask=padding,
+        mask_name=padding_name,
+        other_type=F._none_or_dtype(mask),
+        other_name=mask_name,
         target_type=dtype,
-    )  # fmt: skip
+    )
     mask = F._canonical_mask(
         mask=mask,
         mask_name=mask_name,
@@ -90,11 +97,23 @@ class Transformer(Module):
     """An encoder and a decoder.  src (S, N, E), tgt (T, N, E) -> (T, N, E); batch_first (N, S, E)."""
 
     def __init__(
-        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
-        dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = F.relu, custom_encoder: Any = None,
-        custom_decoder: Any = None, layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = F.relu,
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         where = {"device": device, "dtype": dtype}
         layer = (
@@ -126,10 +145,19 @@ class Transformer(Module):
         self.batch_first = batch_first
 
     def forward(
-        self, src: Tensor, tgt: Tensor, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None,
-        src_key_padding_mask: Any = None, tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None,
-        src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         """Encode src, decode tgt."""
         batch = 0 if self.batch_first else 1
         if src.dim() == 3 and src.size(batch) != tgt.size(batch):
@@ -138,10 +166,15 @@ class Transformer(Module):
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
-            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
-            memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal,
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
             memory_is_causal=memory_is_causal,
-        )  # fmt: skip
+        )
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
@@ -155,7 +188,8 @@ class Transformer(Module):
 
 
 def _why_not_nested(layer: Any) -> str:
-    """Why torch would not skip padding with this layer ("" if it would): decides values at padded places."""
+    """Return the reason why torch would not skip padding with this layer ("" if it would): decides values at padded
+    places."""
     name = "encoder_layer"
     if not isinstance(layer, TransformerEncoderLayer):
         return f"{name} was not TransformerEncoderLayer"
@@ -182,9 +216,13 @@ class TransformerEncoder(Module):
     __constants__ = ["norm"]
 
     def __init__(
-        self, encoder_layer: Module, num_layers: int, norm: Module | None = None, enable_nested_tensor: bool = True,
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
         mask_check: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers = num_layers
@@ -201,22 +239,23 @@ class TransformerEncoder(Module):
             self.use_nested_tensor = False
 
     def _zeroes_padding(self, src: Tensor, padding: Tensor | None, mask: Tensor | None) -> bool:
-        """Whether torch runs on nested tensors here: the output is zero where padded then."""
+        """Return whether torch runs on nested tensors here: the output is zero where padded then."""
         if padding is None or mask is not None or src.dim() != 3 or not getattr(self, "use_nested_tensor", False):
             return False
         if self.layers[0].training:
             return False
-        if engine.is_grad_enabled() and (
-            src.requires_grad or any(p.requires_grad for p in self.layers[0].parameters())
-        ):
+        if torch.is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in self.layers[0].parameters())):
             return False
         padded = padding._array != 0
         return not getattr(self, "mask_check", True) or bool((padded[:, 1:] >= padded[:, :-1]).all())
 
     def forward(
-        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """src through every layer, and the final norm if there is one."""
         padding, mask = _canonical_masks(src_key_padding_mask, "src_key_padding_mask", mask, "mask", src.dtype)
         zeroes = self._zeroes_padding(src, padding, mask)
@@ -243,20 +282,31 @@ class TransformerDecoder(Module):
         self.norm = norm
 
     def forward(
-        self, tgt: Tensor, memory: Tensor, tgt_mask: Any = None, memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None, tgt_is_causal: bool | None = None,
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """tgt through every layer, and the final norm if there is one."""
         seq_len = _get_seq_len(tgt, self.layers[0].self_attn.batch_first)
         tgt_is_causal = _detect_is_causal_mask(tgt_mask, tgt_is_causal, seq_len)
         output = tgt
         for mod in self.layers:
             output = mod(
-                output, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
-                memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal,
+                output,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=tgt_is_causal,
                 memory_is_causal=memory_is_causal,
-            )  # fmt: skip
+            )
         return output if self.norm is None else self.norm(output)
 
 
@@ -266,10 +316,19 @@ class TransformerEncoderLayer(Module):
     __constants__ = ["norm_first"]
 
     def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = F.relu,
-        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         where = {"device": device, "dtype": dtype}
         self.self_attn = MultiheadAttention(
@@ -315,9 +374,13 @@ class TransformerEncoderLayer(Module):
         return self.norm2(_plus(x, self._ff_block, x))
 
     def _sa_block(
-        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False,
+        self,
+        x: Tensor,
+        attn_mask: Any,
+        key_padding_mask: Any,
+        is_causal: bool = False,
         residual: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         x = self.self_attn(
             x,
             x,
@@ -340,10 +403,19 @@ class TransformerDecoderLayer(Module):
     __constants__ = ["norm_first"]
 
     def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = F.relu,
-        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Any = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         where = {"device": device, "dtype": dtype}
         attention = {"dropout": dropout, "batch_first": batch_first, "bias": bias, **where}
@@ -367,10 +439,16 @@ class TransformerDecoderLayer(Module):
         super().__setstate__(state)
 
     def forward(
-        self, tgt: Tensor, memory: Tensor, tgt_mask: Any = None, memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None, tgt_is_causal: bool = False,
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """tgt through both attentions and feed-forward."""
         x = tgt
         own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
@@ -384,9 +462,13 @@ class TransformerDecoderLayer(Module):
         return self.norm3(_plus(x, self._ff_block, x))
 
     def _sa_block(
-        self, x: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False,
+        self,
+        x: Tensor,
+        attn_mask: Any,
+        key_padding_mask: Any,
+        is_causal: bool = False,
         residual: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         x = self.self_attn(
             x,
             x,
@@ -399,13 +481,23 @@ class TransformerDecoderLayer(Module):
         return _dropped(self.dropout1, x, residual)
 
     def _mha_block(
-        self, x: Tensor, mem: Tensor, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False,
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Any,
+        key_padding_mask: Any,
+        is_causal: bool = False,
         residual: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         x = self.multihead_attn(
-            x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal,
+            x,
+            mem,
+            mem,
+            attn_mask=attn_mask,
+            key_padding_mask=key_padding_mask,
+            is_causal=is_causal,
             need_weights=False,
-        )[0]  # fmt: skip
+        )[0]
         return _dropped(self.dropout2, x, residual)
 
     def _ff_block(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -415,7 +507,10 @@ class TransformerDecoderLayer(Module):
 
 _BLOCKS = frozenset(
     [
-        TransformerEncoderLayer._sa_block, TransformerEncoderLayer._ff_block, TransformerDecoderLayer._sa_block,
-        TransformerDecoderLayer._mha_block, TransformerDecoderLayer._ff_block,
+        TransformerEncoderLayer._sa_block,
+        TransformerEncoderLayer._ff_block,
+        TransformerDecoderLayer._sa_block,
+        TransformerDecoderLayer._mha_block,
+        TransformerDecoderLayer._ff_block,
     ]
-)  # fmt: skip
+)

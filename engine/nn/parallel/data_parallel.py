@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
+from engine import cuda
 from engine.nn.modules.module import Module
 from engine.nn.parallel.parallel_apply import parallel_apply
 from engine.nn.parallel.replicate import replicate
 from engine.nn.parallel.scatter_gather import gather, scatter_kwargs
+from engine.ops import functions as torch
 
 __all__ = ["DataParallel", "data_parallel"]
 
 
 def _devices(device_ids: Any) -> list[int]:
     if device_ids is None:
-        return list(range(engine.cuda.device_count()))
-    return [d if isinstance(d, int) else engine.device(d).index or 0 for d in device_ids]
+        return list(range(cuda.device_count()))
+    return [d if isinstance(d, int) else torch.device(d).index or 0 for d in device_ids]
 
 
 class DataParallel(Module):
@@ -42,10 +43,10 @@ class DataParallel(Module):
 
 
 def _apply(module: Module, inputs: tuple, kwargs: dict, devices: list[int], output_device: Any, dim: int) -> Any:
-    if not devices or not engine.cuda.is_available():
+    if not devices or not cuda.is_available():
         return module(*inputs, **kwargs)
     for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.device != engine.device("cuda", devices[0]):
+        if tensor.device != torch.device("cuda", devices[0]):
             raise RuntimeError(
                 "module must have its parameters and buffers on device "
                 f"cuda:{devices[0]} (device_ids[0]) but found one of them on device: {tensor.device}"
@@ -60,9 +61,13 @@ def _apply(module: Module, inputs: tuple, kwargs: dict, devices: list[int], outp
 
 
 def data_parallel(
-    module: Module, inputs: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+    module: Module,
+    inputs: Any,
+    device_ids: Any = None,
+    output_device: Any = None,
+    dim: int = 0,
     module_kwargs: dict | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """module(*inputs, **module_kwargs), the batch split over GPUs as by `DataParallel`."""
     inputs = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
     devices = _devices(device_ids)

@@ -2,7 +2,6 @@
 
 https://docs.pytorch.org/docs/2.13/generated/torch.nn.parallel.DistributedDataParallel.html
 
-Note [Buckets]
 Parameters are put into buckets of `bucket_cap_mb`, the last one first, which is the order in which backward finishes
 them.  When the last gradient of a bucket has been accumulated, the bucket is copied into one flat tensor and its sum
 begins in the group's thread, while backward goes on with the others.  The hook of the very last gradient waits for all
@@ -16,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import engine
-from engine.grad_mode import is_grad_enabled, no_grad
+from engine.core.grad_mode import is_grad_enabled, no_grad
 from engine.nn._communication import registered
 from engine.nn.modules.module import Module
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["DistributedDataParallel"]
@@ -31,7 +30,7 @@ class _Bucket:
     def __init__(self, parameters: list[Any]) -> None:
         self.parameters = parameters
         count, first = sum(p.numel() for p in parameters), parameters[0]
-        self.flat = engine.zeros(count, dtype=first.dtype, device=first.device)
+        self.flat = torch.zeros(count, dtype=first.dtype, device=first.device)
         self.missing = 0
         self.work: Any = None
 
@@ -72,11 +71,21 @@ class DistributedDataParallel(Module):
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-        broadcast_buffers: bool = True, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None, find_unused_parameters: bool = False, check_reduction: bool = False,
-        gradient_as_bucket_view: bool = False, static_graph: bool = False, **_: Any,
-    ) -> None:  # fmt: skip
+        self,
+        module: Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        **_: Any,
+    ) -> None:
         super().__init__()
         self.process_group = registered.group(process_group)
         if self.process_group is None:
@@ -93,10 +102,10 @@ class DistributedDataParallel(Module):
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
                 "gradient."
             )
-        self._kept = [b for n, b in module.named_buffers() if n not in ignored]
+        self._synced_buffers = [b for n, b in module.named_buffers() if n not in ignored]
         if init_sync:
             self._check_shapes()
-            for tensor in [p for n, p in module.named_parameters() if n not in ignored] + self._kept:
+            for tensor in [p for n, p in module.named_parameters() if n not in ignored] + self._synced_buffers:
                 self._from_first(tensor)
         self._buckets = self._make_buckets(25.0 if bucket_cap_mb is None else bucket_cap_mb)
         self._of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters}
@@ -110,10 +119,10 @@ class DistributedDataParallel(Module):
         """RuntimeError in every process where one has another module: one that went on would wait for the others."""
         sizes = [[len(self._named)]] + [[p.numel(), *p.shape] for _, p in self._named]
         numbers = [hash(tuple(map(tuple, sizes))) % (1 << 40), len(self._named)]
-        own = engine.tensor(numbers, dtype=engine.int64, device=self._named[0][1].device)
+        own = torch.tensor(numbers, dtype=torch.int64, device=self._named[0][1].device)
         first = own.clone()
         registered.broadcast_(first, self.process_group)
-        others = (first != own).any().to(engine.int64).reshape(1)
+        others = (first != own).any().to(torch.int64).reshape(1)
         registered.sum_(others, self.process_group, False)
         if int(others):
             raise RuntimeError(
@@ -154,7 +163,7 @@ class DistributedDataParallel(Module):
                 f"`torch.nn.parallel.DistributedDataParallel`. Parameters without a gradient: {', '.join(names)}"
             )
         if self.broadcast_buffers:
-            for buffer in self._kept:
+            for buffer in self._synced_buffers:
                 self._from_first(buffer)
         outputs = self.module(*inputs, **kwargs)
         self._expecting = {id(p) for _, p in self._named}
@@ -169,7 +178,7 @@ class DistributedDataParallel(Module):
                 return outputs
             with no_grad():  # what nobody used keeps its gradient, also if it is None
                 flags = [float(id(p) in used) for _, p in self._named]
-                mask = engine.tensor(flags, device=self._named[0][1].device)
+                mask = torch.tensor(flags, device=self._named[0][1].device)
                 registered.sum_(mask, self.process_group, False)
             self._unused = {id(p) for (_, p), count in zip(self._named, mask.tolist()) if not count}
             for parameter in left_out:

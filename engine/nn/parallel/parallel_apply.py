@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from engine.core.device import device as device_of
 from engine.cuda import device as on_gpu
-from engine.device import device as device_of
 from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.device import device as device_of
+from engine.core.device import device as device_of
 from engine.nn.modules.module import Module
 from engine.tensor import Tensor
 

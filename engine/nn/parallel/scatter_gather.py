@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["gather", "scatter", "scatter_kwargs"]
 
 
 def _device(target: Any) -> Any:
-    return engine.device("cuda", target) if isinstance(target, int) else engine.device(target)
+    return torch.device("cuda", target) if isinstance(target, int) else torch.device(target)
 
 
 def scatter(inputs: Any, target_gpus: Any, dim: int = 0) -> list:
@@ -50,7 +50,7 @@ def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
     first, target = outputs[0], _device(target_device)
     if isinstance(first, Tensor):
         moved = [o.to(target) for o in outputs]
-        return engine.stack(moved) if not first.dim() else engine.cat(moved, dim)
+        return torch.stack(moved) if not first.dim() else torch.cat(moved, dim)
     if first is None:
         return None
     if isinstance(first, dict):

@@ -24,9 +24,21 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "DeQuantize", "FloatFunctional", "Hardswish",
-    "LeakyReLU", "Linear", "QFunctional", "Quantize", "ReLU6", "Sigmoid",
-]  # fmt: skip
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "DeQuantize",
+    "FloatFunctional",
+    "Hardswish",
+    "LeakyReLU",
+    "Linear",
+    "QFunctional",
+    "Quantize",
+    "ReLU6",
+    "Sigmoid",
+]
 
 
 class FloatFunctional(Module):

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from engine.dispatch import PUBLIC
+from engine.encoded.quantized import QuantizedTensor, from_integers
 from engine.nn import functional as F
 from engine.nn.modules.linear import Identity
 from engine.nn.modules.module import Module
 from engine.nn.quantized.static import QuantizedModule, observed_parameters, quantized, require_quantized
-from engine.quantized import QuantizedTensor, from_integers
 from engine.tensor import Tensor
 
 __all__ = ["Hardswish", "LeakyReLU", "QFunctional", "ReLU6", "Sigmoid"]

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import engine
-from engine import dtypes
+from engine import nn
+from engine.core import dtypes
+from engine.encoded.quantized import QuantizedTensor, linear_dynamic, quantize_per_channel, quantize_per_tensor
 from engine.nn.modules.container import ModuleList
 from engine.nn.modules.module import Module
 from engine.nn.quantized.observers import default_dynamic_qconfig
 from engine.nn.utils.rnn import PackedSequence
-from engine.quantized import QuantizedTensor, linear_dynamic, quantize_per_tensor
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "Linear", "LinearPackedParams", "PackedParameter", "RNNCell"]
@@ -30,14 +31,14 @@ def quantized_weight(weight: Tensor, observer: Any, dtype: Any) -> Tensor:
     observer(weight)
     scale, zero = observer.calculate_qparams()
     if hasattr(observer, "ch_axis"):
-        return engine.quantize_per_channel(weight, scale, zero, observer.ch_axis, dtype)  # type: ignore[attr-defined]
+        return quantize_per_channel(weight, scale, zero, observer.ch_axis, dtype)
     return quantize_per_tensor(weight, float(scale), int(zero), dtype)  # type: ignore[no-any-return]
 
 
 def _product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if isinstance(weight, QuantizedTensor):
         return linear_dynamic(input, weight, bias)
-    return engine.nn.functional.linear(input.detach(), weight.float(), bias).detach()  # type: ignore[no-any-return]
+    return nn.functional.linear(input.detach(), weight.float(), bias).detach()  # type: ignore[no-any-return]
 
 
 def _observer(module: Any, dtype: Any) -> Any:
@@ -48,7 +49,7 @@ def _observer(module: Any, dtype: Any) -> Any:
 
 
 def _empty(rows: int, columns: int, dtype: Any) -> Tensor:
-    zeros = engine.zeros(rows, columns)
+    zeros = torch.zeros(rows, columns)
     return zeros.to(dtypes.float16) if dtype is dtypes.float16 else quantize_per_tensor(zeros, 1.0, 0, dtypes.qint8)
 
 
@@ -79,9 +80,15 @@ class LinearPackedParams(Module):
         destination[prefix + "_packed_params"] = self._weight_bias()
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str],
-        unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         if prefix + "_packed_params" in state_dict:
             self.dtype = _dtype_of(state_dict.pop(prefix + "dtype", self.dtype))
             weight, bias = state_dict.pop(prefix + "_packed_params")
@@ -120,7 +127,7 @@ class Linear(Module):
         self.in_features, self.out_features, self.version = in_features, out_features, self._version
         self.scale, self.zero_point = 1.0, 0
         self._packed_params = LinearPackedParams(dtype)
-        bias = engine.zeros(out_features) if bias_ else None
+        bias = torch.zeros(out_features) if bias_ else None
         self._packed_params.set_weight_bias(_empty(out_features, in_features, dtype), bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -156,8 +163,8 @@ class Linear(Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "scale"] = engine.tensor(self.scale)
-        destination[prefix + "zero_point"] = engine.tensor(self.zero_point)
+        destination[prefix + "scale"] = torch.tensor(self.scale)
+        destination[prefix + "zero_point"] = torch.tensor(self.zero_point)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name, kind in (("scale", float), ("zero_point", int)):
@@ -193,9 +200,15 @@ class PackedParameter(Module):
         destination[prefix + "param"] = self.param
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str],
-        unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         found = state_dict.pop(prefix + "param", None)
         if found is None:
             missing_keys.append(prefix + "param")
@@ -231,7 +244,7 @@ def _pack(mod: Any, suffix: str, observer: Any, dtype: Any) -> tuple[Tensor, ...
 
 
 class _Recurrent(Module):
-    """What LSTM and GRU share: layers and directions, one step at a time."""
+    """The base of quantized LSTM and GRU: layers and directions, one step at a time."""
 
     _step: Any
     _states = 1
@@ -247,9 +260,9 @@ class _Recurrent(Module):
             setattr(self, name, getattr(mod, name))
         self.dtype, self.training = dtype, False
         suffixes = [
-            f"_l{layer}{way}"
+            f"_l{layer}{direction}"
             for layer in range(mod.num_layers)
-            for way in ("", "_reverse")[: 1 + bool(mod.bidirectional)]
+            for direction in ("", "_reverse")[: 1 + bool(mod.bidirectional)]
         ]
         self._all_weight_values = ModuleList(
             [PackedParameter(_pack(mod, s, lambda: _observer(mod, dtype), dtype)) for s in suffixes]
@@ -268,13 +281,13 @@ class _Recurrent(Module):
         for gate in reversed(gates) if backwards else gates:
             state = self._step(gate, _product(state[0], weight_hh, bias_hh), state)
             found.append(state[0])
-        return engine.stack(found[::-1] if backwards else found), state
+        return torch.stack(found[::-1] if backwards else found), state
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """As the float module: (T, N, k), or (N, T, k) with batch_first, or (T, k) -> (output, last state)."""
         if isinstance(input, PackedSequence):
             raise NotImplementedError("a PackedSequence given to a dynamically quantized module is not supported")
-        with engine.no_grad():
+        with torch.no_grad():
             flat = input.dim() == 2
             x = input.unsqueeze(1) if flat else input.transpose(0, 1) if self.batch_first else input
             count = self.num_layers * (1 + bool(self.bidirectional))
@@ -285,15 +298,15 @@ class _Recurrent(Module):
                 given = [h.unsqueeze(1) if flat else h for h in given]
             last = []
             for layer in range(self.num_layers):
-                ways = []
-                for way in range(1 + bool(self.bidirectional)):
-                    number = layer * (1 + bool(self.bidirectional)) + way
+                directions = []
+                for direction in range(1 + bool(self.bidirectional)):
+                    number = layer * (1 + bool(self.bidirectional)) + direction
                     params = self._all_weight_values[number].param
-                    found, state = self._direction(x, params, tuple(h[number] for h in given), bool(way))
-                    ways.append(found)
+                    found, state = self._direction(x, params, tuple(h[number] for h in given), bool(direction))
+                    directions.append(found)
                     last.append(state)
-                x = engine.cat(ways, -1) if len(ways) > 1 else ways[0]
-            states = [engine.stack(list(each)) for each in zip(*last)]
+                x = torch.cat(directions, -1) if len(directions) > 1 else directions[0]
+            states = [torch.stack(list(each)) for each in zip(*last)]
             if flat:
                 x, states = x.squeeze(1), [s.squeeze(1) for s in states]
             elif self.batch_first:
@@ -346,7 +359,7 @@ class _Cell(Module):
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """As the float cell."""
-        with engine.no_grad():
+        with torch.no_grad():
             weight_ih, weight_hh, bias_ih, bias_hh = self._packed_weight.param
             state = (hx,) if isinstance(hx, Tensor) else hx
             if state is None:

@@ -11,16 +11,30 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
+from engine.encoded.quantized import (
+    STORED,
+    per_channel_affine,
+    per_channel_symmetric,
+    per_tensor_affine,
+    per_tensor_symmetric,
+)
 from engine.nn.modules.module import Module
-from engine.quantized import STORED, per_channel_affine, per_channel_symmetric, per_tensor_affine, per_tensor_symmetric
 from engine.tensor import Tensor, wrap
 
 __all__ = [
-    "FixedQParamsObserver", "HistogramObserver", "MinMaxObserver", "MovingAverageMinMaxObserver",
-    "MovingAveragePerChannelMinMaxObserver", "NoopObserver", "ObserverBase", "PerChannelMinMaxObserver",
-    "PlaceholderObserver", "QConfig", "get_default_qconfig",
-]  # fmt: skip
+    "FixedQParamsObserver",
+    "HistogramObserver",
+    "MinMaxObserver",
+    "MovingAverageMinMaxObserver",
+    "MovingAveragePerChannelMinMaxObserver",
+    "NoopObserver",
+    "ObserverBase",
+    "PerChannelMinMaxObserver",
+    "PlaceholderObserver",
+    "QConfig",
+    "get_default_qconfig",
+]
 
 QConfig = namedtuple("QConfig", ["activation", "weight"])
 QConfig.__doc__ = "How a module is quantized: what makes the observers of its results and of its weight."
@@ -62,10 +76,16 @@ class MinMaxObserver(ObserverBase):
     max_val: Tensor
 
     def __init__(
-        self, dtype: Any = dtypes.quint8, qscheme: Any = per_tensor_affine, reduce_range: bool = False,
-        quant_min: int | None = None, quant_max: int | None = None, eps: float = float(np.finfo(np.float32).eps),
-        is_dynamic: bool = False, **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        dtype: Any = dtypes.quint8,
+        qscheme: Any = per_tensor_affine,
+        reduce_range: bool = False,
+        quant_min: int | None = None,
+        quant_max: int | None = None,
+        eps: float = float(np.finfo(np.float32).eps),
+        is_dynamic: bool = False,
+        **more: Any,
+    ) -> None:
         super().__init__(dtype, is_dynamic)
         if dtype not in STORED:
             raise RuntimeError(f"Default Observer only works for quantized dtypes, got {dtype}")
@@ -157,9 +177,13 @@ class MovingAveragePerChannelMinMaxObserver(MovingAverageMinMaxObserver, PerChan
     """Notes averages of the range that forget, for each index of the dim `ch_axis`."""
 
     def __init__(
-        self, averaging_constant: float = 0.01, ch_axis: int = 0, dtype: Any = dtypes.quint8,
-        qscheme: Any = per_channel_affine, **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        averaging_constant: float = 0.01,
+        ch_axis: int = 0,
+        dtype: Any = dtypes.quint8,
+        qscheme: Any = per_channel_affine,
+        **more: Any,
+    ) -> None:
         PerChannelMinMaxObserver.__init__(self, ch_axis, dtype, qscheme, **more)
         self.averaging_constant = averaging_constant
 

@@ -16,13 +16,22 @@ from engine.nn.quantized import FloatFunctional, arithmetic, static
 from engine.tensor import Tensor
 
 __all__ = [
-    "DeQuantStub", "QuantStub", "QuantWrapper", "add_quant_dequant", "convert", "fuse_modules",
-    "get_default_static_quant_module_mappings", "prepare", "propagate_qconfig_", "quantize", "swap_module",
-]  # fmt: skip
+    "DeQuantStub",
+    "QuantStub",
+    "QuantWrapper",
+    "add_quant_dequant",
+    "convert",
+    "fuse_modules",
+    "get_default_static_quant_module_mappings",
+    "prepare",
+    "propagate_qconfig_",
+    "quantize",
+    "swap_module",
+]
 
 
 class QuantStub(Module):
-    """Where floats become quantized: the identity (*) -> (*) until `convert`."""
+    """The point where floats become quantized: the identity (*) -> (*) until `convert`."""
 
     def __init__(self, qconfig: Any = None) -> None:
         super().__init__()
@@ -35,7 +44,7 @@ class QuantStub(Module):
 
 
 class DeQuantStub(QuantStub):
-    """Where quantized tensors become floats: the identity (*) -> (*) until `convert`."""
+    """The point where quantized tensors become floats: the identity (*) -> (*) until `convert`."""
 
 
 class QuantWrapper(Module):
@@ -53,19 +62,42 @@ class QuantWrapper(Module):
 
 
 _STATIC: dict[type, type] = {
-    QuantStub: static.Quantize, DeQuantStub: static.DeQuantize, FloatFunctional: arithmetic.QFunctional,
-    nn.Linear: static.Linear, nn.Conv1d: static.Conv1d, nn.Conv2d: static.Conv2d, nn.Conv3d: static.Conv3d,
-    nn.BatchNorm2d: static.BatchNorm2d, nn.BatchNorm3d: static.BatchNorm3d, nn.ReLU6: arithmetic.ReLU6,
-    nn.Hardswish: arithmetic.Hardswish, nn.LeakyReLU: arithmetic.LeakyReLU,
-    intrinsic.LinearReLU: static.LinearReLU, intrinsic.ConvReLU1d: static.ConvReLU1d,
-    intrinsic.ConvReLU2d: static.ConvReLU2d, intrinsic.ConvReLU3d: static.ConvReLU3d,
-    intrinsic.BNReLU2d: static.BNReLU2d, intrinsic.BNReLU3d: static.BNReLU3d,
-}  # fmt: skip
+    QuantStub: static.Quantize,
+    DeQuantStub: static.DeQuantize,
+    FloatFunctional: arithmetic.QFunctional,
+    nn.Linear: static.Linear,
+    nn.Conv1d: static.Conv1d,
+    nn.Conv2d: static.Conv2d,
+    nn.Conv3d: static.Conv3d,
+    nn.BatchNorm2d: static.BatchNorm2d,
+    nn.BatchNorm3d: static.BatchNorm3d,
+    nn.ReLU6: arithmetic.ReLU6,
+    nn.Hardswish: arithmetic.Hardswish,
+    nn.LeakyReLU: arithmetic.LeakyReLU,
+    intrinsic.LinearReLU: static.LinearReLU,
+    intrinsic.ConvReLU1d: static.ConvReLU1d,
+    intrinsic.ConvReLU2d: static.ConvReLU2d,
+    intrinsic.ConvReLU3d: static.ConvReLU3d,
+    intrinsic.BNReLU2d: static.BNReLU2d,
+    intrinsic.BNReLU3d: static.BNReLU3d,
+}
 # what torch quantizes and the engine does not: with a qconfig these raise, instead of staying floats unnoticed
 _REFUSED = (
-    nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.ELU, nn.Embedding, nn.EmbeddingBag, nn.GroupNorm,
-    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LayerNorm, nn.PReLU, nn.LSTM, nn.MultiheadAttention,
-)  # fmt: skip
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+    nn.ELU,
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.GroupNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+    nn.LayerNorm,
+    nn.PReLU,
+    nn.LSTM,
+    nn.MultiheadAttention,
+)
 
 
 def get_default_static_quant_module_mappings() -> dict[type, type]:
@@ -87,9 +119,12 @@ def _propagate(module: Module, configs: dict[Any, Any], above: Any, prefix: str)
 
 
 def prepare(
-    model: Module, inplace: bool = False, allow_list: Any = None, observer_non_leaf_module_list: Any = None,
+    model: Module,
+    inplace: bool = False,
+    allow_list: Any = None,
+    observer_non_leaf_module_list: Any = None,
     prepare_custom_config_dict: Any = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """A copy of `model` (itself if `inplace`) whose modules observe their results, by their `qconfig`.
 
     Run calibration data through it, then `convert` it.  allow_list: the classes that are observed, instead of those
@@ -143,9 +178,14 @@ def _insert(module: Module, observer: Module) -> None:
 
 
 def convert(
-    module: Module, mapping: dict[type, type] | None = None, inplace: bool = False, remove_qconfig: bool = True,
-    is_reference: bool = False, convert_custom_config_dict: Any = None, use_precomputed_fake_quant: bool = False,
-) -> Module:  # fmt: skip
+    module: Module,
+    mapping: dict[type, type] | None = None,
+    inplace: bool = False,
+    remove_qconfig: bool = True,
+    is_reference: bool = False,
+    convert_custom_config_dict: Any = None,
+    use_precomputed_fake_quant: bool = False,
+) -> Module:
     """A copy of a prepared module (itself if `inplace`) whose modules are replaced by quantized ones, by `from_float`.
 
     mapping: float class -> quantized class.  Modules without a `qconfig` stay.  ValueError where a module was not
@@ -220,9 +260,13 @@ def add_quant_dequant(module: Module) -> Module:
 
 _CONVOLUTIONS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
 _WITH_RELU: dict[type, Any] = {
-    nn.Conv1d: intrinsic.ConvReLU1d, nn.Conv2d: intrinsic.ConvReLU2d, nn.Conv3d: intrinsic.ConvReLU3d,
-    nn.Linear: intrinsic.LinearReLU, nn.BatchNorm2d: intrinsic.BNReLU2d, nn.BatchNorm3d: intrinsic.BNReLU3d,
-}  # fmt: skip
+    nn.Conv1d: intrinsic.ConvReLU1d,
+    nn.Conv2d: intrinsic.ConvReLU2d,
+    nn.Conv3d: intrinsic.ConvReLU3d,
+    nn.Linear: intrinsic.LinearReLU,
+    nn.BatchNorm2d: intrinsic.BNReLU2d,
+    nn.BatchNorm3d: intrinsic.BNReLU3d,
+}
 
 
 def fuse_modules(

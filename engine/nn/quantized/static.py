@@ -12,18 +12,30 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
+from engine.encoded.quantized import QuantizedTensor, from_integers, integer_products, quantize_per_tensor
 from engine.nn import functional as F
 from engine.nn.modules.module import Module
 from engine.nn.quantized.dynamic import LinearPackedParams, quantized_weight
 from engine.nn.quantized.observers import default_weight_observer
-from engine.quantized import QuantizedTensor, from_integers, integer_products, quantize_per_tensor
 from engine.tensor import Tensor, wrap
 
 __all__ = [
-    "BNReLU2d", "BNReLU3d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "ConvReLU1d", "ConvReLU2d",
-    "ConvReLU3d", "DeQuantize", "Linear", "LinearReLU", "Quantize",
-]  # fmt: skip
+    "BNReLU2d",
+    "BNReLU3d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvReLU1d",
+    "ConvReLU2d",
+    "ConvReLU3d",
+    "DeQuantize",
+    "Linear",
+    "LinearReLU",
+    "Quantize",
+]
 
 
 def observed_parameters(mod: Any) -> tuple[float, int]:
@@ -189,9 +201,15 @@ def _weight(qconfig: Any, weight: Tensor) -> QuantizedTensor:
 
 
 def _scaled(
-    sums: np.ndarray, q: QuantizedTensor, weight: QuantizedTensor, bias: Tensor | None, scale: float, zero: int,
-    relu: bool, axis: int,
-) -> QuantizedTensor:  # fmt: skip
+    sums: np.ndarray,
+    q: QuantizedTensor,
+    weight: QuantizedTensor,
+    bias: Tensor | None,
+    scale: float,
+    zero: int,
+    relu: bool,
+    axis: int,
+) -> QuantizedTensor:
     """Sums of products of integers, channels along `axis`, plus the bias, in units of the result's scale."""
     around = [1] * sums.ndim
     around[axis] = -1
@@ -211,10 +229,19 @@ class _Conv(QuantizedModule):
     _function: Callable[..., Tensor]
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
         dtype: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if in_channels % groups or out_channels % groups:
             which = "in_channels" if in_channels % groups else "out_channels"
@@ -226,9 +253,7 @@ class _Conv(QuantizedModule):
         self.padding, self.dilation = self._each(padding), self._each(dilation)
         self.padding_mode = padding_mode
         zeros = np.zeros((out_channels, in_channels // groups, *self.kernel_size), np.int8)
-        self.set_weight_bias(
-            from_integers(zeros, 1.0, 0), wrap(np.zeros(out_channels, np.float32)) if bias else None
-        )  # fmt: skip
+        self.set_weight_bias(from_integers(zeros, 1.0, 0), wrap(np.zeros(out_channels, np.float32)) if bias else None)
 
     def _each(self, value: Any) -> tuple[int, ...]:
         return tuple(value) if isinstance(value, tuple | list) else (value,) * self._dims
@@ -266,9 +291,16 @@ class _Conv(QuantizedModule):
         """That of a float convolution (or with a ReLU behind it), by its `qconfig` and its observer."""
         inner = mod[0] if cls._relu else mod
         made = cls(
-            inner.in_channels, inner.out_channels, inner.kernel_size, inner.stride, inner.padding, inner.dilation,
-            inner.groups, inner.bias is not None, inner.padding_mode,
-        )  # fmt: skip
+            inner.in_channels,
+            inner.out_channels,
+            inner.kernel_size,
+            inner.stride,
+            inner.padding,
+            inner.dilation,
+            inner.groups,
+            inner.bias is not None,
+            inner.padding_mode,
+        )
         made.set_weight_bias(_weight(mod.qconfig, inner.weight), inner.bias)
         made.scale, made.zero_point = observed_parameters(mod)
         return made
@@ -278,9 +310,15 @@ class _Conv(QuantizedModule):
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str],
-        unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         weight = state_dict.pop(prefix + "weight", None)
         bias = state_dict.pop(prefix + "bias", None)
         if isinstance(weight, QuantizedTensor) and weight.shape == self.weight().shape:
@@ -294,7 +332,7 @@ class _Conv(QuantizedModule):
             )
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         """Sizes, scale and zero point, and what is not the default."""

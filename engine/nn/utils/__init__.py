@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from engine._packages import functions_first as _functions_first
+from engine.core.packages import functions_first as _functions_first
 from engine.nn.utils import parametrizations, parametrize, rnn, stateless
 from engine.nn.utils.clip_grad import _clip_grads_with_norm_ as clip_grads_with_norm_
 from engine.nn.utils.clip_grad import _get_total_norm as get_total_norm
@@ -25,12 +25,29 @@ from engine.nn.utils.weight_norm import remove_weight_norm, weight_norm
 _functions_first(__name__)
 
 __all__ = [
-    "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
-    "convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format", "fuse_conv_bn_eval",
-    "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights", "get_total_norm",
-    "parameters_to_vector", "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn",
-    "skip_init", "spectral_norm", "stateless", "vector_to_parameters", "weight_norm",
-]  # fmt: skip
+    "clip_grad_norm",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "convert_conv2d_weight_memory_format",
+    "convert_conv3d_weight_memory_format",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
+    "get_total_norm",
+    "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "rnn",
+    "skip_init",
+    "spectral_norm",
+    "stateless",
+    "vector_to_parameters",
+    "weight_norm",
+]
 
 if TYPE_CHECKING:
     from engine.nn.utils import prune as prune

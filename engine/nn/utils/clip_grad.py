@@ -6,9 +6,9 @@ import types
 import warnings
 from collections.abc import Iterable
 
-import engine
-from engine.grad_mode import no_grad
-from engine.hooks import noted
+from engine.core.grad_mode import no_grad
+from engine.core.hooks import noted
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
@@ -24,17 +24,19 @@ def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 @no_grad()
 def _get_total_norm(
-    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The norm of all tensors taken as one vector.  -> ()."""
     tensors, norm_type = _listed(tensors), float(norm_type)
     if not tensors:
-        return engine.tensor(0.0)
+        return torch.tensor(0.0)
     device = tensors[0].device
     norms = [t.flatten().norm(norm_type).to(device) for t in tensors]
-    total = engine.stack(norms).norm(norm_type)
-    if error_if_nonfinite and not bool(engine.isfinite(total)):
+    total = torch.stack(norms).norm(norm_type)
+    if error_if_nonfinite and not bool(torch.isfinite(total)):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
             "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
@@ -62,10 +64,27 @@ def _clip_grads_with_norm_(
 @noted
 @no_grad()
 def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Tensor:  # fmt: skip
-    """Scale the gradients so that their common norm is at most max_norm; returns the norm before.  -> ()."""
+) -> Tensor:
+    """Scale the gradients in place so that their common norm is at most max_norm.  -> ().
+
+    Args:
+        parameters: A tensor or several; those without a gradient are left out.
+        max_norm: The largest norm.
+        norm_type: The order of the norm, `inf` included.
+        error_if_nonfinite: Raise where the norm is nan or infinite.
+        foreach: Accepted.
+
+    Returns:
+        The norm before, of no dims.
+
+    Raises:
+        RuntimeError: the norm is not finite, with error_if_nonfinite.
+    """
     empty = isinstance(parameters, types.GeneratorType)
     parameters = _listed(parameters)
     if empty and not parameters:
@@ -76,9 +95,12 @@ def clip_grad_norm_(
 
 
 def clip_grad_norm(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Deprecated name of `clip_grad_norm_`.  -> ()."""
     warnings.warn(
         "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import engine
 from engine.nn.modules._state import typename
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
@@ -15,7 +15,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     for param in parameters:
         device = _check_param_device(param, device)
         parts.append(param.view(-1))
-    return engine.cat(parts)
+    return torch.cat(parts)
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:

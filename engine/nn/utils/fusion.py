@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import engine
 from engine.nn.parameter import Parameter
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
@@ -38,15 +38,21 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
 
 
 def fuse_conv_bn_weights(
-    conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, bn_w: Tensor | None,
-    bn_b: Tensor | None, transpose: bool = False,
-) -> tuple[Parameter, Parameter]:  # fmt: skip
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> tuple[Parameter, Parameter]:
     """The weight and bias of that convolution."""
     bias_dtype = conv_b.dtype if conv_b is not None else conv_w.dtype
-    conv_b = engine.zeros_like(bn_rm) if conv_b is None else conv_b
-    bn_w = engine.ones_like(bn_rm) if bn_w is None else bn_w
-    bn_b = engine.zeros_like(bn_rm) if bn_b is None else bn_b
-    rstd = engine.rsqrt(bn_rv + bn_eps)
+    conv_b = torch.zeros_like(bn_rm) if conv_b is None else conv_b
+    bn_w = torch.ones_like(bn_rm) if bn_w is None else bn_w
+    bn_b = torch.zeros_like(bn_rm) if bn_b is None else bn_b
+    rstd = torch.rsqrt(bn_rv + bn_eps)
     ones = [1] * (conv_w.dim() - 2)
     shape = [1, -1, *ones] if transpose else [-1, 1, *ones]
     weight = (conv_w * (bn_w * rstd).reshape(shape)).to(dtype=conv_w.dtype)
@@ -83,8 +89,8 @@ def fuse_linear_bn_weights(
 ) -> tuple[Parameter, Parameter]:
     """The weight and bias of that linear layer."""
     bias_dtype = linear_b.dtype if linear_b is not None else linear_w.dtype
-    linear_b = engine.zeros_like(bn_rm) if linear_b is None else linear_b
-    scale = bn_w * engine.rsqrt(bn_rv + bn_eps)
+    linear_b = torch.zeros_like(bn_rm) if linear_b is None else linear_b
+    scale = bn_w * torch.rsqrt(bn_rv + bn_eps)
     weight = linear_w * scale.unsqueeze(-1).to(dtype=linear_w.dtype)
     bias = ((linear_b - bn_rm) * scale + bn_b).to(dtype=bias_dtype)
     return Parameter(weight.detach(), linear_w.requires_grad), Parameter(bias.detach(), linear_b.requires_grad)

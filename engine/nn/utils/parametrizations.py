@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Any
 
-import engine
-from engine.grad_mode import no_grad
+from engine.core.grad_mode import no_grad
 from engine.nn import functional as F
 from engine.nn.modules.module import Module
 from engine.nn.utils import parametrize
 from engine.nn.utils.spectral_norm import _default_dim
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
@@ -18,14 +18,16 @@ __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 def _is_orthogonal(Q: Tensor) -> bool:
     n, k = Q.size(-2), Q.size(-1)
-    identity = engine.eye(k, dtype=Q.dtype, device=Q.device)
-    return engine.allclose(Q.mH @ Q, identity, atol=10.0 * n * engine.finfo(Q.dtype).eps)
+    identity = torch.eye(k, dtype=Q.dtype, device=Q.device)
+    return torch.allclose(Q.mH @ Q, identity, atol=10.0 * n * torch.finfo(Q.dtype).eps)
 
 
 def _make_orthogonal(A: Tensor) -> Tensor:
     """The orthogonal factor of A with positive diagonal in R."""
-    X, tau = engine.geqrf(A)
-    Q = engine.linalg.householder_product(X, tau)
+    from engine import linalg  # for its weight
+
+    X, tau = torch.geqrf(A)
+    Q = linalg.householder_product(X, tau)
     return Q * X.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
@@ -50,6 +52,8 @@ class _Orthogonal(Module):
             self.register_buffer("base", None)
 
     def forward(self, X: Tensor) -> Tensor:
+        from engine import linalg  # for its weight
+
         n, k = X.size(-2), X.size(-1)
         transposed = n < k
         if transposed:
@@ -57,19 +61,19 @@ class _Orthogonal(Module):
         if self.orthogonal_map in (_OrthMaps.matrix_exp, _OrthMaps.cayley):
             X = X.tril()
             if n != k:
-                X = engine.cat([X, X.new_zeros(n, n - k).expand(*X.shape[:-2], -1, -1)], dim=-1)
+                X = torch.cat([X, X.new_zeros(n, n - k).expand(*X.shape[:-2], -1, -1)], dim=-1)
             A = X - X.mH
             if self.orthogonal_map == _OrthMaps.matrix_exp:
-                Q = engine.matrix_exp(A)
+                Q = torch.matrix_exp(A)
             else:
-                identity = engine.eye(n, dtype=A.dtype, device=A.device)
-                Q = engine.linalg.solve(engine.add(identity, A, alpha=-0.5), engine.add(identity, A, alpha=0.5))
+                identity = torch.eye(n, dtype=A.dtype, device=A.device)
+                Q = linalg.solve(torch.add(identity, A, alpha=-0.5), torch.add(identity, A, alpha=0.5))
             if n != k:
                 Q = Q[..., :k]
         else:
             A = X.tril(diagonal=-1)
             tau = 2.0 / (1.0 + (A * A).sum(dim=-2))
-            Q = engine.linalg.householder_product(A, tau)
+            Q = linalg.householder_product(A, tau)
             Q = Q * X.diagonal(dim1=-2, dim2=-1).int().unsqueeze(-2)
         if hasattr(self, "base"):
             Q = self.base @ Q
@@ -93,17 +97,17 @@ class _Orthogonal(Module):
                     "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
                     "use_trivialization=False."
                 )
-            A, tau = engine.geqrf(Q)
+            A, tau = torch.geqrf(Q)
             A.diagonal(dim1=-2, dim2=-1).sign_()
             A.diagonal(dim1=-2, dim2=-1)[tau == 0.0] *= -1
             return A.mT if transposed else A
         if n == k:
             Q = Q.clone() if _is_orthogonal(Q) else _make_orthogonal(Q)
         else:
-            noise = engine.randn(*(*Q.size()[:-2], n, n - k), dtype=Q.dtype, device=Q.device)
-            Q = _make_orthogonal(engine.cat([Q, noise], dim=-1))
+            noise = torch.randn(*(*Q.size()[:-2], n, n - k), dtype=Q.dtype, device=Q.device)
+            Q = _make_orthogonal(torch.cat([Q, noise], dim=-1))
         self.base = Q
-        minus = engine.zeros_like(given)
+        minus = torch.zeros_like(given)
         minus.diagonal(dim1=-2, dim2=-1).fill_(-1.0)
         return minus
 
@@ -140,11 +144,11 @@ class _WeightNorm(Module):
         self.dim = -1 if dim is None else dim
 
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
-        return engine._weight_norm(weight_v, weight_g, self.dim)
+        return torch._weight_norm(weight_v, weight_g, self.dim)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Length and direction of a weight."""
-        return engine.norm_except_dim(weight, 2, self.dim), weight
+        return torch.norm_except_dim(weight, 2, self.dim), weight
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
@@ -199,8 +203,8 @@ class _SpectralNorm(Module):
     @no_grad()
     def _power_method(self, weight_mat: Tensor, n_power_iterations: int) -> None:
         for _ in range(n_power_iterations):
-            self._u.copy_(F.normalize(engine.mv(weight_mat, self._v), dim=0, eps=self.eps))
-            self._v.copy_(F.normalize(engine.mv(weight_mat.mH, self._u), dim=0, eps=self.eps))
+            self._u.copy_(F.normalize(torch.mv(weight_mat, self._v), dim=0, eps=self.eps))
+            self._v.copy_(F.normalize(torch.mv(weight_mat.mH, self._u), dim=0, eps=self.eps))
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.dim() == 1:
@@ -209,7 +213,7 @@ class _SpectralNorm(Module):
         if self.training:
             self._power_method(matrix, self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()  # the next forward writes into the buffers
-        return weight / engine.vdot(u, engine.mv(matrix, v))
+        return weight / torch.vdot(u, torch.mv(matrix, v))
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """The value itself: it may be normalized already."""

@@ -8,16 +8,21 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 
-from engine.grad_mode import no_grad
+from engine.core.grad_mode import no_grad
 from engine.nn.modules.container import ModuleDict, ModuleList
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter
 from engine.tensor import Tensor
 
 __all__ = [
-    "ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",
-    "transfer_parametrizations_and_params", "type_before_parametrizations",
-]  # fmt: skip
+    "ParametrizationList",
+    "cached",
+    "is_parametrized",
+    "register_parametrization",
+    "remove_parametrizations",
+    "transfer_parametrizations_and_params",
+    "type_before_parametrizations",
+]
 
 _cache_enabled = 0
 _cache: dict[tuple[int, str], Tensor | None] = {}
@@ -272,7 +277,7 @@ def register_parametrization(
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether the module, or one tensor of it, is parametrized."""
+    """Return whether the module, or one tensor of it, is parametrized."""
     parametrizations = getattr(module, "parametrizations", None)
     if not isinstance(parametrizations, ModuleDict):
         return False

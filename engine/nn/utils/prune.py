@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-import engine
 from engine.nn.modules.module import Module
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
 class BasePruningMethod(ABC):
-    """A way to choose a mask.  PRUNING_TYPE: "unstructured", "structured" or "global"."""
+    """A method to choose a mask.  PRUNING_TYPE: "unstructured", "structured" or "global"."""
 
     _tensor_name: str
     PRUNING_TYPE: str
@@ -44,9 +44,10 @@ class BasePruningMethod(ABC):
         method: Any = cls(*args, **kwargs)
         method._tensor_name = name
         before = [
-            (k, hook) for k, hook in module._forward_pre_hooks.items()
+            (k, hook)
+            for k, hook in module._forward_pre_hooks.items()
             if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
-        ]  # fmt: skip
+        ]
         if len(before) > 1:
             raise AssertionError(f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}.")
         orig = getattr(module, name)
@@ -64,7 +65,7 @@ class BasePruningMethod(ABC):
             container.add_pruning_method(method)
             method = container
         else:
-            default = engine.ones_like(orig.detach())
+            default = torch.ones_like(orig.detach())
             module.register_parameter(name + "_orig", orig)
             del module._parameters[name]
         mask = method.compute_mask(importance_scores.detach(), default_mask=default)
@@ -79,7 +80,7 @@ class BasePruningMethod(ABC):
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A pruned copy of `t`."""
         scores = t if importance_scores is None else importance_scores
-        default = engine.ones_like(t) if default_mask is None else default_mask
+        default = torch.ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(scores, default_mask=default)
 
     def remove(self, module: Module) -> None:
@@ -160,7 +161,7 @@ def _validate_amount(amount: Any) -> None:
 
 
 def _count(amount: Any, size: int) -> int:
-    """How many of `size` units to prune."""
+    """Return the number of units to prune among `size`."""
     if isinstance(amount, numbers.Integral):
         if int(amount) > size:
             raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={size}")
@@ -178,14 +179,14 @@ class RandomUnstructured(BasePruningMethod):
         self.amount = amount
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        return self._without(default_mask, engine.rand_like(t.to(default_mask.dtype)), t)
+        return self._without(default_mask, torch.rand_like(t.to(default_mask.dtype)), t)
 
     def _without(self, default_mask: Tensor, scores: Tensor, t: Tensor) -> Tensor:
         """The mask without the elements of the smallest scores."""
         count = _count(self.amount, t.numel())
         mask = default_mask.clone()
         if count:
-            worst = engine.topk(scores.reshape(-1), k=count, largest=False)[1]
+            worst = torch.topk(scores.reshape(-1), k=count, largest=False)[1]
             mask.view(-1)[worst] = 0
         return mask
 
@@ -217,8 +218,8 @@ class LnStructured(BasePruningMethod):
         count = _count(self.amount, size)
         if not count:
             return default_mask
-        kept = engine.topk(self._scores(t), k=size - count, largest=True)[1]
-        mask = engine.zeros_like(t)
+        kept = torch.topk(self._scores(t), k=size - count, largest=True)[1]
+        mask = torch.zeros_like(t)
         mask[(*(slice(None),) * (self.dim % t.dim()), kept)] = 1
         return mask * default_mask.to(dtype=mask.dtype)
 
@@ -230,7 +231,7 @@ class RandomStructured(LnStructured):
         super().__init__(amount, None, dim)
 
     def _scores(self, t: Tensor) -> Tensor:
-        return engine.rand(t.shape[self.dim])
+        return torch.rand(t.shape[self.dim])
 
 
 class CustomFromMask(BasePruningMethod):
@@ -297,8 +298,8 @@ def global_unstructured(
     """Prune several parameters as if they were one."""
     parameters, given = list(parameters), importance_scores or {}
     scores = [given.get((m, n), getattr(m, n)).detach() for m, n in parameters]
-    flat = engine.cat([s.reshape(-1) for s in scores])
-    masks = [getattr(m, n + "_mask", engine.ones_like(getattr(m, n).detach())).reshape(-1) for m, n in parameters]
+    flat = torch.cat([s.reshape(-1) for s in scores])
+    masks = [getattr(m, n + "_mask", torch.ones_like(getattr(m, n).detach())).reshape(-1) for m, n in parameters]
     container = PruningContainer()
     container._tensor_name = "temp"  # type: ignore[assignment]
     method = pruning_method(**kwargs)
@@ -310,7 +311,7 @@ def global_unstructured(
             f"{pruning_method} of type "
             f"{method.PRUNING_TYPE}"
         )
-    final, start = container.compute_mask(flat, engine.cat(masks)), 0
+    final, start = container.compute_mask(flat, torch.cat(masks)), 0
     for module, name in parameters:
         param = getattr(module, name)
         custom_from_mask(module, name, mask=final[start : start + param.numel()].view_as(param))
@@ -328,5 +329,5 @@ def remove(module: Module, name: str) -> Module:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a parameter of the module or of a submodule is pruned."""
+    """Return whether a parameter of the module or of a submodule is pruned."""
     return any(isinstance(hook, BasePruningMethod) for m in module.modules() for hook in m._forward_pre_hooks.values())

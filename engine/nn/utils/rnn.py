@@ -7,14 +7,22 @@ from collections import namedtuple
 from collections.abc import Iterable
 from typing import Any
 
-import engine
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
+from engine.core import dtypes
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
-    "PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
-    "pad_sequence", "unpack_sequence", "unpad_sequence",
-]  # fmt: skip
+    "PackedSequence",
+    "invert_permutation",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpack_sequence",
+    "unpad_sequence",
+]
 
 PackedSequence_ = namedtuple(
     "PackedSequence_",
@@ -61,43 +69,43 @@ class PackedSequence(PackedSequence_):
 
     def double(self) -> PackedSequence:
         """As float64."""
-        return self.to(dtype=engine.double)
+        return self.to(dtype=torch.double)
 
     def float(self) -> PackedSequence:
         """As float32."""
-        return self.to(dtype=engine.float)
+        return self.to(dtype=torch.float)
 
     def half(self) -> PackedSequence:
         """As float16."""
-        return self.to(dtype=engine.half)
+        return self.to(dtype=torch.half)
 
     def long(self) -> PackedSequence:
         """As int64."""
-        return self.to(dtype=engine.long)
+        return self.to(dtype=torch.long)
 
     def int(self) -> PackedSequence:
         """As int32."""
-        return self.to(dtype=engine.int)
+        return self.to(dtype=torch.int)
 
     def short(self) -> PackedSequence:
         """As int16."""
-        return self.to(dtype=engine.short)
+        return self.to(dtype=torch.short)
 
     def char(self) -> PackedSequence:
         """As int8."""
-        return self.to(dtype=engine.int8)
+        return self.to(dtype=torch.int8)
 
     def byte(self) -> PackedSequence:
         """As uint8."""
-        return self.to(dtype=engine.uint8)
+        return self.to(dtype=torch.uint8)
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the data is on a GPU."""
+        """Return whether the data is on a GPU."""
         return self.data.is_cuda
 
     def is_pinned(self) -> bool:
-        """Whether the data is in page-locked memory."""
+        """Return whether the data is in page-locked memory."""
         return self.data.is_pinned()
 
 
@@ -129,8 +137,8 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes another.  (n) -> (n)."""
     if permutation is None:
         return None
-    order = engine.arange(0, permutation.numel(), device=permutation.device)
-    return engine.empty_like(permutation).scatter_(0, permutation, order.to(permutation.dtype))
+    order = torch.arange(0, permutation.numel(), device=permutation.device)
+    return torch.empty_like(permutation).scatter_(0, permutation, order.to(permutation.dtype))
 
 
 def pack_padded_sequence(
@@ -138,17 +146,17 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """Pack (T, N, *), or (N, T, *) with batch_first; lengths decrease unless enforce_sorted=False sorts them."""
     if not isinstance(lengths, Tensor):
-        lengths = engine.as_tensor(lengths, dtype=engine.int64, device="cpu")
+        lengths = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
     elif lengths.device.type != "cpu":
         raise RuntimeError(
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} "
-            f"{engine.dtypes.scalar_name(lengths.dtype)} tensor"
+            f"{dtypes.scalar_name(lengths.dtype)} tensor"
         )
     else:
-        lengths = lengths.to(dtype=engine.int64)
+        lengths = lengths.to(dtype=torch.int64)
     sorted_indices = None
     if not enforce_sorted:
-        lengths, sorted_indices = engine.sort(lengths, descending=True)
+        lengths, sorted_indices = torch.sort(lengths, descending=True)
         sorted_indices = sorted_indices.to(input.device)
         input = input.index_select(0 if batch_first else 1, sorted_indices)
     data, batch_sizes = _pack_padded_sequence(input, lengths, batch_first)
@@ -181,15 +189,17 @@ def _pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> 
     sizes = [builtins.sum(n > t for n in counts) for t in range(counts[0])]
     rows = [t * batch + n for t, size in enumerate(sizes) for n in range(size)]
     flat = input.reshape(steps * batch, *input.shape[2:])
-    index = engine.tensor(rows, dtype=engine.int64, device=input.device)
+    index = torch.tensor(rows, dtype=torch.int64, device=input.device)
     data = name_node(flat.index_select(0, index), "PackPaddedSequenceBackward0")
-    return data, engine.tensor(sizes, dtype=engine.int64, device="cpu")
+    return data, torch.tensor(sizes, dtype=torch.int64, device="cpu")
 
 
 def pad_packed_sequence(
-    sequence: PackedSequence, batch_first: bool = False, padding_value: builtins.float = 0.0,
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: builtins.float = 0.0,
     total_length: builtins.int | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """The inverse of pack_padded_sequence: (T, N, *) (or (N, T, *)) and the lengths (N)."""
     steps = sequence.batch_sizes.size(0)
     if total_length is not None:
@@ -213,12 +223,10 @@ def _pad_packed_sequence(
     sizes = [builtins.int(n) for n in batch_sizes.tolist()]
     batch = sizes[0]
     rows = [t * batch + n for t, size in enumerate(sizes) for n in range(size)]
-    index = engine.tensor(rows, dtype=engine.int64, device=data.device)
+    index = torch.tensor(rows, dtype=torch.int64, device=data.device)
     flat = data.detach().new_full((total_length * batch, *data.shape[1:]), padding_value)
     padded = flat.index_copy(0, index, data).reshape(total_length, batch, *data.shape[1:])
-    lengths = engine.tensor(
-        [builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=engine.int64, device="cpu"
-    )
+    lengths = torch.tensor([builtins.sum(s > n for s in sizes) for n in range(batch)], dtype=torch.int64, device="cpu")
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
@@ -244,10 +252,10 @@ def pad_sequence(
         gap = longest - s.size(0)
         if gap:
             filler = s.detach().new_full((gap, *s.shape[1:]), padding_value)
-            s = engine.cat([s, filler] if padding_side == "right" else [filler, s], 0)
+            s = torch.cat([s, filler] if padding_side == "right" else [filler, s], 0)
         padded.append(s)
     # torch writes each into one new tensor
-    return name_node(engine.stack(padded, 0 if batch_first else 1), "CopySlices")
+    return guard(name_node(torch.stack(padded, 0 if batch_first else 1), "CopySlices"))
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
@@ -259,7 +267,7 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool 
 
 def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
     """Sequences (L_i, *), packed: data (sum of L_i, *).  Lengths decrease unless enforce_sorted=False."""
-    lengths = engine.as_tensor([v.size(0) for v in sequences])
+    lengths = torch.as_tensor([v.size(0) for v in sequences])
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
-from engine.grad_mode import no_grad
+from engine.core.grad_mode import no_grad
 from engine.nn import functional as F
 from engine.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter, UninitializedParameter
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = [
-    "SpectralNorm", "SpectralNormLoadStateDictPreHook", "SpectralNormStateDictHook", "remove_spectral_norm",
+    "SpectralNorm",
+    "SpectralNormLoadStateDictPreHook",
+    "SpectralNormStateDictHook",
+    "remove_spectral_norm",
     "spectral_norm",
-]  # fmt: skip
+]
 
 
 class SpectralNorm:
@@ -23,7 +26,7 @@ class SpectralNorm:
 
     _version = 1  # since 1 `v` is a buffer and the weight itself is not in the state dict
 
-    of_parameters = True  # in eval mode it sets `name` of these and buffers alone: engine/plan
+    of_parameters = True  # in eval mode it sets `name` of these and buffers alone: engine/programs
 
     def __init__(self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         self.name = name
@@ -49,10 +52,10 @@ class SpectralNorm:
         if do_power_iteration:
             with no_grad():
                 for _ in range(self.n_power_iterations):
-                    v.copy_(F.normalize(engine.mv(matrix.t(), u), dim=0, eps=self.eps))
-                    u.copy_(F.normalize(engine.mv(matrix, v), dim=0, eps=self.eps))
+                    v.copy_(F.normalize(torch.mv(matrix.t(), u), dim=0, eps=self.eps))
+                    u.copy_(F.normalize(torch.mv(matrix, v), dim=0, eps=self.eps))
                 u, v = u.clone(), v.clone()  # the next forward writes into the buffers
-        sigma = engine.dot(u, engine.mv(matrix, v))
+        sigma = torch.dot(u, torch.mv(matrix, v))
         return weight / sigma
 
     def remove(self, module: Module) -> None:
@@ -70,7 +73,7 @@ class SpectralNorm:
         """The v of checkpoints that lack it: from u and the sigma they were divided by."""
         gram = weight_mat.t().mm(weight_mat).pinverse()
         v = gram.mm(weight_mat.t()).mv(u)
-        return v.mul_(target_sigma / engine.dot(u, engine.mv(weight_mat, v)))
+        return v.mul_(target_sigma / torch.dot(u, torch.mv(weight_mat, v)))
 
     @staticmethod
     def apply(module: Module, name: str, n_power_iterations: int, dim: int, eps: float) -> SpectralNorm:
@@ -109,9 +112,15 @@ class SpectralNormLoadStateDictPreHook:
         self.fn = fn
 
     def __call__(
-        self, state_dict: Any, prefix: str, local_metadata: dict, strict: bool, missing_keys: list[str],
-        unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         fn = self.fn
         version = local_metadata.get("spectral_norm", {}).get(fn.name + ".version", None)
         if version is not None and version >= 1:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import engine
 from engine.nn.modules.module import Module
 from engine.nn.parameter import Parameter, UninitializedParameter
+from engine.ops import functions as torch
 
 __all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
 
@@ -15,7 +15,7 @@ __all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
 class WeightNorm:
     """The hook that sets `name` to g * v / |v| before each forward."""
 
-    of_parameters = True  # in eval mode it sets `name` of these and buffers alone: engine/plan
+    of_parameters = True  # in eval mode it sets `name` of these and buffers alone: engine/programs
 
     def __init__(self, name: str, dim: int | None) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class WeightNorm:
     def compute_weight(self, module: Module) -> Any:
         """The weight of `name_g` and `name_v`."""
         g, v = getattr(module, self.name + "_g"), getattr(module, self.name + "_v")
-        return engine._weight_norm(v, g, self.dim)
+        return torch._weight_norm(v, g, self.dim)
 
     @staticmethod
     def apply(module: Module, name: str, dim: int | None) -> WeightNorm:
@@ -45,7 +45,7 @@ class WeightNorm:
                 "forward before applying weight normalization"
             )
         del module._parameters[name]
-        length = engine.norm_except_dim(weight, 2, fn.dim)
+        length = torch.norm_except_dim(weight, 2, fn.dim)
         module.register_parameter(name + "_g", Parameter(length.data))
         module.register_parameter(name + "_v", Parameter(weight.data))
         setattr(module, name, fn.compute_weight(module))

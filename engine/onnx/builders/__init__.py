@@ -1,4 +1,4 @@
-"""How each of the engine's operators is written as ONNX nodes: one table, `registry.BUILDERS`."""
+"""The ONNX nodes of each of the engine's operators: one table, `registry.BUILDERS`."""
 
 from engine.onnx.builders import indexing, nn, pointwise, recurrent, reduction, shape
 from engine.onnx.builders.registry import BUILDERS

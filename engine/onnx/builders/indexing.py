@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.builders.registry import along, builds
 from engine.onnx.builders.shape import cut
 from engine.onnx.errors import OnnxExporterError
@@ -126,7 +126,7 @@ def _masked(w: Writer, value: Any, rank: int, d: int, mask: Value, added: list[i
     return w.op("GatherND", value, w.op("Transpose", w.op("NonZero", mask), perm=[1, 0]))
 
 
-@builds("__getitem__")
+@builds("__getitem__", back="index")
 def _getitem(w: Writer, self: Any, index: Any) -> Any:
     return indexed(w, self, index)
 
@@ -136,7 +136,7 @@ def _basic_index(w: Writer, input: Any, index: Any) -> Any:
     return indexed(w, input, index)
 
 
-@builds("select")
+@builds("select", back="index")
 def _select(w: Writer, input: Any, dim: Any, index: Any) -> Any:
     return w.op("Gather", input, w.value(index, dtypes.int64), axis=dim % input.rank)
 

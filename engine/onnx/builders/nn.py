@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.builders.reduction import reduced
 from engine.onnx.builders.registry import builds, expanded
 from engine.onnx.errors import OnnxExporterError
@@ -16,17 +16,28 @@ from engine.onnx.writer import Value, Writer
 
 @builds("convolution")
 def _convolution(
-    w: Writer, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: Any,
-    output_padding: Any, groups: Any,
-) -> Any:  # fmt: skip
+    w: Writer,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: Any,
+    output_padding: Any,
+    groups: Any,
+) -> Any:
     n = weight.rank - 2
     x = input if input.rank == weight.rank else w.op("Unsqueeze", input, w.ints([0]))
     sides = [int(p) for p in padding]
     sides = sides * n if len(sides) == 1 else sides
     given: dict[str, Any] = dict(
-        kernel_shape=weight.static[2:], strides=expanded(stride, n), pads=sides * 2, group=int(groups),
+        kernel_shape=weight.static[2:],
+        strides=expanded(stride, n),
+        pads=sides * 2,
+        group=int(groups),
         dilations=expanded(dilation, n),
-    )  # fmt: skip
+    )
     if transposed:
         if any(o >= s for o, s in zip(expanded(output_padding, n), expanded(stride, n)) if o):
             raise OnnxExporterError("output_padding that is not below the stride has no ONNX form")
@@ -110,20 +121,21 @@ def _spatial(w: Writer, x: Value, n: int) -> tuple[Value, bool]:
 
 def _window(n: int, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
     return dict(
-        kernel_shape=expanded(kernel, n), pads=expanded(padding, n) * 2,
+        kernel_shape=expanded(kernel, n),
+        pads=expanded(padding, n) * 2,
         strides=expanded(kernel if stride is None or stride == [] or stride == () else stride, n),
-    )  # fmt: skip
+    )
 
 
 def _overhang(w: Writer, x: Value, n: int, given: dict[str, Any], dilations: list[int], ceil_mode: Any) -> bool:
-    """Whether ceil_mode makes a window more than floor does; it then must begin inside, which torch asks for."""
+    """Return whether ceil_mode makes a window more than floor does; it then must begin inside, which torch asks for."""
     if not ceil_mode:
         return False
     more = False
     for i in range(n):
         size, k, s, p = x.dim(i - n), given["kernel_shape"][i], given["strides"][i], given["pads"][i]
-        room = size + 2 * p - dilations[i] * (k - 1) - 1
-        up, down = -(-room // s), room // s
+        span = size + 2 * p - dilations[i] * (k - 1) - 1
+        up, down = -(-span // s), span // s
         if up != down and up * s >= size + p:
             raise OnnxExporterError("ceil_mode with a window that begins in the padding counts otherwise in ONNX")
         more = more or up != down
@@ -132,9 +144,15 @@ def _overhang(w: Writer, x: Value, n: int, given: dict[str, Any], dilations: lis
 
 def _max_pool(n: int) -> None:
     def build(
-        w: Writer, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any,
+        w: Writer,
+        input: Any,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil_mode: Any,
         return_indices: Any = False,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         x, added = _spatial(w, input, n)
         given, dilations = _window(n, kernel_size, stride, padding), expanded(dilation, n)
         ceil = _overhang(w, x, n, given, dilations, ceil_mode)
@@ -149,9 +167,15 @@ def _max_pool(n: int) -> None:
 
 def _average_pool(n: int) -> None:
     def build(
-        w: Writer, input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: Any, count_include_pad: Any,
+        w: Writer,
+        input: Any,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        ceil_mode: Any,
+        count_include_pad: Any,
         divisor_override: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         x, added = _spatial(w, input, n)
         given = _window(n, kernel_size, stride, padding)
         ceil = _overhang(w, x, n, given, [1] * n, ceil_mode)
@@ -269,9 +293,16 @@ def _pad_by_copy(w: Writer, input: Any, pad: Any, how: Any) -> Any:
 
 @builds("interpolate")
 def _interpolate(
-    w: Writer, input: Any, size: Any, scale_factor: Any, mode: Any, align_corners: Any, recompute_scale_factor: Any,
-    antialias: Any, result: Any,
-) -> Any:  # fmt: skip
+    w: Writer,
+    input: Any,
+    size: Any,
+    scale_factor: Any,
+    mode: Any,
+    align_corners: Any,
+    recompute_scale_factor: Any,
+    antialias: Any,
+    result: Any,
+) -> Any:
     n = input.rank - 2
     if mode == "area":
         raise OnnxExporterError("mode='area' has no ONNX form; use adaptive_avg_pool")

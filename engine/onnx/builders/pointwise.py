@@ -7,19 +7,42 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.builders.registry import builds, common, is_float, numeric, operands
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
+from engine.ops import activation
+from engine.ops import functions as torch
 
 _UNARY = {
-    "abs": "Abs", "neg": "Neg", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan",
-    "asin": "Asin", "acos": "Acos", "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
-    "atanh": "Atanh", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "floor": "Floor", "ceil": "Ceil",
-    "sign": "Sign", "reciprocal": "Reciprocal", "relu": "Relu", "softsign": "Softsign", "hardswish": "HardSwish",
-    "det": "Det",
-}  # fmt: skip
-_KEEP_INTEGERS = frozenset(["floor", "ceil", "trunc"])  # which do nothing to integers
+    torch.abs: "Abs",
+    torch.neg: "Neg",
+    torch.exp: "Exp",
+    torch.log: "Log",
+    torch.sqrt: "Sqrt",
+    torch.sin: "Sin",
+    torch.cos: "Cos",
+    torch.tan: "Tan",
+    torch.asin: "Asin",
+    torch.acos: "Acos",
+    torch.atan: "Atan",
+    torch.sinh: "Sinh",
+    torch.cosh: "Cosh",
+    torch.asinh: "Asinh",
+    torch.acosh: "Acosh",
+    torch.atanh: "Atanh",
+    torch.tanh: "Tanh",
+    torch.sigmoid: "Sigmoid",
+    torch.erf: "Erf",
+    torch.floor: "Floor",
+    torch.ceil: "Ceil",
+    torch.sign: "Sign",
+    torch.reciprocal: "Reciprocal",
+    torch.relu: "Relu",
+    activation.softsign: "Softsign",
+    activation.hardswish: "HardSwish",
+}
+_KEEP_INTEGERS = frozenset([f.__name__ for f in (torch.floor, torch.ceil, torch.trunc)])  # which do nothing to integers
 
 
 def _unary(name: str, kind: str) -> None:
@@ -34,8 +57,9 @@ def _unary(name: str, kind: str) -> None:
     builds(name)(build)
 
 
-for _name, _kind in _UNARY.items():
-    _unary(_name, _kind)
+for _function, _kind in _UNARY.items():
+    _unary(_function.__name__, _kind)
+_unary("det", "Det")
 
 
 def _composed(name: str, make: Any) -> None:
@@ -48,26 +72,26 @@ def _composed(name: str, make: Any) -> None:
     builds(name)(build)
 
 
-for _name, _make in {
-    "square": lambda w, x, c: w.op("Mul", x, x),
-    "rsqrt": lambda w, x, c: w.op("Reciprocal", w.op("Sqrt", x)),
-    "exp2": lambda w, x, c: w.op("Pow", c(2), x),
-    "expm1": lambda w, x, c: w.op("Sub", w.op("Exp", x), c(1)),
-    "log1p": lambda w, x, c: w.op("Log", w.op("Add", x, c(1))),
-    "log2": lambda w, x, c: w.op("Mul", w.op("Log", x), c(1 / math.log(2))),
-    "log10": lambda w, x, c: w.op("Mul", w.op("Log", x), c(1 / math.log(10))),
-    "erfc": lambda w, x, c: w.op("Sub", c(1), w.op("Erf", x)),
-    "trunc": lambda w, x, c: w.op("Mul", w.op("Sign", x), w.op("Floor", w.op("Abs", x))),
-    "frac": lambda w, x, c: w.op("Sub", x, w.op("Mul", w.op("Sign", x), w.op("Floor", w.op("Abs", x)))),
-    "silu": lambda w, x, c: w.op("Mul", x, w.op("Sigmoid", x)),
-    "mish": lambda w, x, c: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
-    "logsigmoid": lambda w, x, c: w.op("Neg", w.op("Softplus", w.op("Neg", x))),
-    "deg2rad": lambda w, x, c: w.op("Mul", x, c(math.pi / 180)),
-    "rad2deg": lambda w, x, c: w.op("Mul", x, c(180 / math.pi)),
-    "tanhshrink": lambda w, x, c: w.op("Sub", x, w.op("Tanh", x)),
-    "sgn": lambda w, x, c: w.op("Sign", x),
+for _function, _make in {
+    torch.square: lambda w, x, c: w.op("Mul", x, x),
+    torch.rsqrt: lambda w, x, c: w.op("Reciprocal", w.op("Sqrt", x)),
+    torch.exp2: lambda w, x, c: w.op("Pow", c(2), x),
+    torch.expm1: lambda w, x, c: w.op("Sub", w.op("Exp", x), c(1)),
+    torch.log1p: lambda w, x, c: w.op("Log", w.op("Add", x, c(1))),
+    torch.log2: lambda w, x, c: w.op("Mul", w.op("Log", x), c(1 / math.log(2))),
+    torch.log10: lambda w, x, c: w.op("Mul", w.op("Log", x), c(1 / math.log(10))),
+    torch.erfc: lambda w, x, c: w.op("Sub", c(1), w.op("Erf", x)),
+    torch.trunc: lambda w, x, c: w.op("Mul", w.op("Sign", x), w.op("Floor", w.op("Abs", x))),
+    torch.frac: lambda w, x, c: w.op("Sub", x, w.op("Mul", w.op("Sign", x), w.op("Floor", w.op("Abs", x)))),
+    activation.silu: lambda w, x, c: w.op("Mul", x, w.op("Sigmoid", x)),
+    activation.mish: lambda w, x, c: w.op("Mul", x, w.op("Tanh", w.op("Softplus", x))),
+    activation.logsigmoid: lambda w, x, c: w.op("Neg", w.op("Softplus", w.op("Neg", x))),
+    torch.deg2rad: lambda w, x, c: w.op("Mul", x, c(math.pi / 180)),
+    torch.rad2deg: lambda w, x, c: w.op("Mul", x, c(180 / math.pi)),
+    activation.tanhshrink: lambda w, x, c: w.op("Sub", x, w.op("Tanh", x)),
+    torch.sgn: lambda w, x, c: w.op("Sign", x),
 }.items():
-    _composed(_name, _make)
+    _composed(_function.__name__, _make)
 
 
 @builds("round")
@@ -153,7 +177,7 @@ def _prelu_kernel(w: Writer, input: Any, weight: Any) -> Any:
 @builds("prelu")
 def _prelu(w: Writer, input: Any, weight: Any) -> Any:
     slope = weight
-    if input.rank > 2 and weight.shape not in ((), (1,)):  # one a channel
+    if input.rank > 2 and weight.shape not in ((), (1,)):  # one per channel
         slope = w.op("Reshape", weight, w.ints([-1] + [1] * (input.rank - 2)))
     return w.op("PRelu", input, slope)
 
@@ -243,8 +267,8 @@ def _atan2(w: Writer, input: Any, other: Any, result: Any) -> Any:
     y, x = operands(w, result.dtype, input, other)
     zero, pi = w.const(0, result.dtype), w.const(math.pi, result.dtype)
     angle = w.op("Atan", w.op("Div", y, x))
-    turned = w.op("Where", w.op("Less", y, zero), w.op("Sub", angle, pi), w.op("Add", angle, pi))
-    made = w.op("Where", w.op("Less", x, zero), turned, angle)
+    shifted = w.op("Where", w.op("Less", y, zero), w.op("Sub", angle, pi), w.op("Add", angle, pi))
+    made = w.op("Where", w.op("Less", x, zero), shifted, angle)
     none = w.op("And", w.op("Equal", x, zero), w.op("Equal", y, zero))
     return w.op("Where", none, zero, made)
 
@@ -272,10 +296,15 @@ def _compares(name: str, kind: str) -> None:
     builds(name)(build)
 
 
-for _name, _kind in {
-    "eq": "Equal", "ne": "Differs", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
-}.items():  # fmt: skip
-    _compares(_name, _kind)
+for _function, _kind in {
+    torch.eq: "Equal",
+    torch.ne: "Differs",
+    torch.lt: "Less",
+    torch.le: "LessOrEqual",
+    torch.gt: "Greater",
+    torch.ge: "GreaterOrEqual",
+}.items():
+    _compares(_function.__name__, _kind)
 
 
 def _logical(name: str, kind: str) -> None:
@@ -285,8 +314,8 @@ def _logical(name: str, kind: str) -> None:
     builds(name)(build)
 
 
-for _name, _kind in {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}.items():
-    _logical(_name, _kind)
+for _function, _kind in {torch.logical_and: "And", torch.logical_or: "Or", torch.logical_xor: "Xor"}.items():
+    _logical(_function.__name__, _kind)
 
 
 @builds("logical_not")
@@ -304,8 +333,8 @@ def _bitwise(name: str, kind: str) -> None:
     builds(name)(build)
 
 
-for _name, _kind in {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor"}.items():
-    _bitwise(_name, _kind)
+for _function, _kind in {torch.bitwise_and: "And", torch.bitwise_or: "Or", torch.bitwise_xor: "Xor"}.items():
+    _bitwise(_function.__name__, _kind)
 
 
 def _needs(w: Writer, opset: int, what: str) -> None:
@@ -396,8 +425,13 @@ def _nan_to_num(w: Writer, input: Any, nan: Any, posinf: Any, neginf: Any) -> An
     zero = w.const(0 if nan is None else nan, input.dtype)
     made = w.op("Where", w.op("IsNaN", input, dtype=dtypes.bool), zero, input, dtype=input.dtype)
     infinite = w.op("IsInf", input, dtype=dtypes.bool)
-    bound = w.op("Where", w.op("Less", input, w.const(0, input.dtype)), w.const(low, input.dtype),
-                 w.const(high, input.dtype), dtype=input.dtype)  # fmt: skip
+    bound = w.op(
+        "Where",
+        w.op("Less", input, w.const(0, input.dtype)),
+        w.const(low, input.dtype),
+        w.const(high, input.dtype),
+        dtype=input.dtype,
+    )
     return w.op("Where", infinite, bound, made, dtype=input.dtype)
 
 
@@ -407,7 +441,8 @@ def _to_copy(w: Writer, input: Any, dtype: Any, result: Any) -> Any:
     return w.op("Identity", input) if input.dtype is result.dtype else w.cast(input, result.dtype)
 
 
-@builds("clone", "alias")
+@builds("clone")
+@builds("alias", back="reshape")
 def _identity(w: Writer, input: Any) -> Any:
     return input
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.builders.registry import along, axes, builds, is_float, numeric, operands
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
@@ -87,9 +87,9 @@ def _vector_norm(w: Writer, input: Any, ord: Any, dim: Any, keepdim: Any, dtype:
 
 
 def variance(w: Writer, x: Any, dim: Any, correction: Any, keepdim: Any) -> Any:
-    """The mean square apart from the mean, of n - correction."""
-    apart = w.op("Sub", x, reduced(w, "ReduceMean", x, dim, True))
-    square = w.op("Mul", apart, apart, shape=x.shape)
+    """The mean square deviation from the mean, with divisor n - correction."""
+    deviation = w.op("Sub", x, reduced(w, "ReduceMean", x, dim, True))
+    square = w.op("Mul", deviation, deviation, shape=x.shape)
     if not correction:
         return reduced(w, "ReduceMean", square, dim, keepdim)
     count: Any = 1
@@ -213,8 +213,8 @@ def _dot(w: Writer, input: Any, tensor: Any) -> Any:
 def _linear(w: Writer, input: Any, weight: Any, bias: Any) -> Any:
     if input.rank == 2 and weight.rank == 2 and is_float(input.dtype):
         return w.op("Gemm", input, weight, bias, transB=1)
-    turned = w.op("Transpose", weight, perm=[1, 0]) if weight.rank == 2 else weight
-    made = w.op("MatMul", input, turned)
+    transposed = w.op("Transpose", weight, perm=[1, 0]) if weight.rank == 2 else weight
+    made = w.op("MatMul", input, transposed)
     return made if bias is None else w.op("Add", made, bias)
 
 
@@ -251,8 +251,8 @@ def _attention(w: Writer, query: Any, key: Any, value: Any, attn_mask: Any, is_c
     order = [*range(key.rank - 2), key.rank - 1, key.rank - 2]
     if scale is None:
         scale = query.dim(-1) ** -0.5
-    turned = w.op("Transpose", key, perm=order)
-    scores = w.op("MatMul", w.op("Mul", query, w.const(scale, query.dtype)), turned)
+    transposed = w.op("Transpose", key, perm=order)
+    scores = w.op("MatMul", w.op("Mul", query, w.const(scale, query.dtype)), transposed)
     low = w.const(-np.inf, query.dtype)
     if is_causal:
         ones = w.op("Expand", w.const(True), w.sizes([w.size(query, -2), w.size(key, -2)]))

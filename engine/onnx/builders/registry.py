@@ -5,32 +5,64 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
 
 __all__ = [
-    "BUILDERS", "Builder", "along", "axes", "builds", "common", "expanded", "is_float", "numeric", "operands",
-]  # fmt: skip
+    "BUILDERS",
+    "Builder",
+    "along",
+    "axes",
+    "builds",
+    "common",
+    "expanded",
+    "is_float",
+    "numeric",
+    "operands",
+]
 
 # parameters that change nothing of the values
 _SILENT = frozenset(
-    ["back", "cudnn_enable", "cudnn_enabled", "device", "generator", "layout", "memory_format", "names", "non_blocking",
-     "out", "padding_idx", "pin_memory", "requires_grad", "scale_grad_by_freq", "sparse", "sparse_grad", "stable",
-     "where", "inplace", "momentum", "dropout_p", "by_product"]
-)  # fmt: skip
+    [
+        "back",
+        "cudnn_enable",
+        "cudnn_enabled",
+        "device",
+        "generator",
+        "layout",
+        "memory_format",
+        "names",
+        "non_blocking",
+        "out",
+        "padding_idx",
+        "pin_memory",
+        "requires_grad",
+        "scale_grad_by_freq",
+        "sparse",
+        "sparse_grad",
+        "stable",
+        "where",
+        "inplace",
+        "momentum",
+        "dropout_p",
+        "by_product",
+    ]
+)
 
 
 class Builder:
     """`build(writer, **arguments)`; `parameters` are the arguments that it looks at, of all that the operator has."""
 
-    def __init__(self, build: Callable[..., Any]) -> None:
+    def __init__(self, build: Callable[..., Any], back: str = "") -> None:
         code = build.__code__
-        self.build = build
+        self.build, self.back = build, back
         self.parameters = frozenset(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
 
     def ignores(self, parameter: str, value: Any, target: Any) -> bool:
-        """Whether an argument that `build` does not look at may have this value: its default, or what says nothing."""
+        """Return whether an argument that `build` does not look at may have this value: its default, or what says
+        nothing.
+        """
         if parameter in _SILENT or value is None or value is False or (isinstance(value, dict) and not value):
             return True
         record = getattr(target, "op", None)
@@ -54,26 +86,27 @@ def _names(function: Any) -> tuple[str, ...]:
 BUILDERS: dict[str, Builder] = {}
 
 
-def builds(*names: str) -> Callable[[Any], Any]:
+def builds(*names: str, back: str = "") -> Callable[[Any], Any]:
     """The decorated `build(writer, ...)` writes the operators of these names.
 
     Its parameters are some of the operator's own: tensors as Values, sizes as ints or scalar Values.  `result` is a
     Value without name that says what dtype and shape the operator gave.  It returns a Value, or a list of them for an
     operator with several outputs; dtype and shape of what it returns are corrected to those of the operator.
+    back: how what is written to its result, a view, gets into the operand: by "reshape" or "index"; "" has no form.
     """
 
     def add(build: Any) -> Any:
         for name in names:
             if name in BUILDERS:
                 raise ValueError(f"{name} has two ONNX forms")
-            BUILDERS[name] = Builder(build)
+            BUILDERS[name] = Builder(build, back)
         return build
 
     return add
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether a dtype is floating."""
+    """Return whether a dtype is floating."""
     return bool(dtype.is_floating_point)
 
 

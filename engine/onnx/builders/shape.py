@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.builders.registry import along, builds
 from engine.onnx.errors import OnnxExporterError
 from engine.onnx.writer import Value, Writer
@@ -29,17 +29,18 @@ def target(sizes: Sequence[Any], result: Any) -> list[Any]:
     return items
 
 
-@builds("reshape", "reshape_copy")
+@builds("reshape", back="reshape")
+@builds("reshape_copy")
 def _reshape(w: Writer, input: Any, shape: Any, result: Any) -> Any:
     return w.reshape(input, target(flat(shape), result))
 
 
-@builds("view_size")
+@builds("view_size", back="reshape")
 def _view_size(w: Writer, input: Any, size: Any, result: Any) -> Any:
     return w.reshape(input, target(flat([size]), result))
 
 
-@builds("view")
+@builds("view", back="reshape")
 def _view(w: Writer, input: Any, size: Any, result: Any) -> Any:
     return w.reshape(input, target(flat(size), result))
 
@@ -52,7 +53,7 @@ def described(w: Writer, x: Any, result: Any) -> Any:
     return w.op("Reshape", x, w.ints([-1 if n is None else n for n in result.shape]))
 
 
-@builds("flatten")
+@builds("flatten", back="reshape")
 def _flatten(w: Writer, input: Any, start_dim: Any, end_dim: Any, result: Any) -> Any:
     made = described(w, input, result)
     if made is not None:
@@ -63,7 +64,7 @@ def _flatten(w: Writer, input: Any, start_dim: Any, end_dim: Any, result: Any) -
     )
 
 
-@builds("unflatten")
+@builds("unflatten", back="reshape")
 def _unflatten(w: Writer, input: Any, dim: Any, sizes: Any, result: Any) -> Any:
     made = described(w, input, result)
     if made is not None:
@@ -73,7 +74,7 @@ def _unflatten(w: Writer, input: Any, dim: Any, sizes: Any, result: Any) -> Any:
     return w.reshape(input, target([*around[:d], *sizes, *around[d + 1 :]], result))
 
 
-@builds("reshape_as", "view_as")
+@builds("reshape_as", "view_as", back="reshape")
 def _reshape_as(w: Writer, input: Any, other: Any) -> Any:
     return w.op("Reshape", input, w.shape_of(other))
 
@@ -83,12 +84,12 @@ def _expand_as(w: Writer, input: Any, other: Any) -> Any:
     return w.op("Expand", input, w.shape_of(other))
 
 
-@builds("unsqueeze")
+@builds("unsqueeze", back="reshape")
 def _unsqueeze(w: Writer, input: Any, dim: Any) -> Any:
     return w.op("Unsqueeze", input, w.ints([dim % (input.rank + 1)]))
 
 
-@builds("squeeze")
+@builds("squeeze", back="reshape")
 def _squeeze(w: Writer, input: Any, result: Any, dim: Any = ()) -> Any:
     del dim
     kept = list(result.shape)
@@ -217,7 +218,7 @@ def _unbind(w: Writer, input: Any, dim: Any) -> Any:
     return [w.op("Gather", input, w.const(np.int64(i)), axis=dim % input.rank) for i in range(input.dim(dim))]
 
 
-@builds("narrow")
+@builds("narrow", back="index")
 def _narrow(w: Writer, input: Any, dim: Any, start: Any, length: Any) -> Any:
     if isinstance(start, Value) or isinstance(length, Value):
         first, count = (w.value(v, dtypes.int64) for v in (start, length))

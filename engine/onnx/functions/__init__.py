@@ -1,4 +1,4 @@
-"""What each ONNX operator is in the engine: one table, `registry.FUNCTIONS`."""
+"""The function of the engine for each ONNX operator: one table, `registry.FUNCTIONS`."""
 
 from engine.onnx.functions import arrays, layers, math
 from engine.onnx.functions.registry import FUNCTIONS

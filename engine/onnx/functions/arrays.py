@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import engine
-from engine import dtypes
+from engine import nn
+from engine.core import dtypes
 from engine.onnx.functions.registry import implements, ints, of_code, tensor_of
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
@@ -25,7 +26,7 @@ def _reshape(x: Tensor, shape: Any, *, allowzero: int = 0) -> Any:
     sizes = ints(shape)
     if not allowzero:
         sizes = [int(x.shape[d]) if n == 0 else n for d, n in enumerate(sizes)]
-    return engine.reshape(x, sizes)
+    return torch.reshape(x, sizes)
 
 
 @implements("Flatten")
@@ -34,36 +35,36 @@ def _flatten(x: Tensor, *, axis: int = 1) -> Any:
     rows = 1
     for n in x.shape[:at]:
         rows *= int(n)
-    return engine.reshape(x, [rows, -1] if x.numel() else [rows, x.numel() // max(rows, 1)])
+    return torch.reshape(x, [rows, -1] if x.numel() else [rows, x.numel() // max(rows, 1)])
 
 
 @implements("Transpose")
 def _transpose(x: Tensor, *, perm: Any = None) -> Any:
-    return engine.permute(x, list(range(x.dim()))[::-1] if perm is None else perm)
+    return torch.permute(x, list(range(x.dim()))[::-1] if perm is None else perm)
 
 
 @implements("Unsqueeze")
 def _unsqueeze(x: Tensor, given: Any = None, *, axes: Any = None) -> Any:
     dims = ints(given if axes is None else axes)
     for d in sorted(d % (x.dim() + len(dims)) for d in dims):
-        x = engine.unsqueeze(x, d)
+        x = torch.unsqueeze(x, d)
     return x
 
 
 @implements("Squeeze")
 def _squeeze(x: Tensor, given: Any = None, *, axes: Any = None) -> Any:
     if given is None and axes is None:
-        return engine.squeeze(x)
+        return torch.squeeze(x)
     for d in sorted((d % x.dim() for d in ints(given if axes is None else axes)), reverse=True):
         if x.shape[d] != 1:
             raise RuntimeError(f"Squeeze of dim {d} of a tensor {list(x.shape)}")
-        x = engine.squeeze(x, d)
+        x = torch.squeeze(x, d)
     return x
 
 
 @implements("Concat")
 def _concat(*xs: Tensor, axis: int) -> Any:
-    return engine.cat(list(xs), axis)
+    return torch.cat(list(xs), axis)
 
 
 @implements("Split")
@@ -73,36 +74,43 @@ def _split(
     sizes = ints(given if split is None else split)
     if not sizes:
         each = -(-int(x.shape[axis]) // (num_outputs or outputs))
-        return engine.split(x, each, axis)
-    return engine.split(x, sizes, axis)
+        return torch.split(x, each, axis)
+    return torch.split(x, sizes, axis)
 
 
 @implements("Slice")
 def _slice(
-    x: Tensor, first: Any = None, last: Any = None, given: Any = None, steps: Any = None, *, starts: Any = None,
-    ends: Any = None, axes: Any = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    first: Any = None,
+    last: Any = None,
+    given: Any = None,
+    steps: Any = None,
+    *,
+    starts: Any = None,
+    ends: Any = None,
+    axes: Any = None,
+) -> Any:
     begins, stops = ints(first if starts is None else starts), ints(last if ends is None else ends)
     dims = ints(given if axes is None else axes) or list(range(len(begins)))
     paces = ints(steps) or [1] * len(begins)
     index: list[Any] = [slice(None)] * x.dim()
-    turned = []
+    flipped = []
     for d, begin, end, step in zip(dims, begins, stops, paces, strict=True):
         n = int(x.shape[d])
         if step < 0:  # the engine's slices go forwards: the same places from the other end
-            turned.append(d % x.dim())
+            flipped.append(d % x.dim())
             at = list(range(n))[slice(begin, None if end < -n else end, step)]
             index[d] = slice(n - 1 - at[0], n - at[-1], -step) if at else slice(0, 0)
         else:
             index[d] = slice(*slice(begin, end, step).indices(n))
-    if turned:
-        x = engine.flip(x, turned)
+    if flipped:
+        x = torch.flip(x, flipped)
     return x[tuple(index)]
 
 
 @implements("Expand")
 def _expand(x: Tensor, shape: Any) -> Any:
-    return engine.broadcast_to(x, engine.broadcast_shapes(tuple(x.shape), tuple(ints(shape))))
+    return torch.broadcast_to(x, torch.broadcast_shapes(tuple(x.shape), tuple(ints(shape))))
 
 
 @implements("Tile")
@@ -112,9 +120,15 @@ def _tile(x: Tensor, repeats: Any) -> Any:
 
 @implements("Pad")
 def _pad(
-    x: Tensor, given: Any = None, fill: Any = None, axes: Any = None, *, mode: str = "constant", pads: Any = None,
+    x: Tensor,
+    given: Any = None,
+    fill: Any = None,
+    axes: Any = None,
+    *,
+    mode: str = "constant",
+    pads: Any = None,
     value: float = 0.0,
-) -> Any:  # fmt: skip
+) -> Any:
     sides = ints(given if pads is None else pads)
     dims = [d % x.dim() for d in ints(axes)] or list(range(x.dim()))
     before, after = [0] * x.dim(), [0] * x.dim()
@@ -122,10 +136,10 @@ def _pad(
         before[d], after[d] = sides[i], sides[len(dims) + i]
     fill_with = value if fill is None else fill.item()
     if mode == "constant":
-        return engine.nn.functional.pad(x, _pairs(before, after), value=fill_with)
+        return nn.functional.pad(x, _pairs(before, after), value=fill_with)
     for d in range(x.dim()):  # each dim by its positions
         if before[d] or after[d]:
-            x = engine.index_select(x, d, tensor_of(_positions(int(x.shape[d]), before[d], after[d], mode)))
+            x = torch.index_select(x, d, tensor_of(_positions(int(x.shape[d]), before[d], after[d], mode)))
     return x
 
 
@@ -144,8 +158,14 @@ def _positions(n: int, before: int, after: int, mode: str) -> list[int]:
 
 
 @implements("Constant")
-def _constant(*, value: Any = None, value_float: Any = None, value_floats: Any = None, value_int: Any = None,
-              value_ints: Any = None) -> Any:  # fmt: skip
+def _constant(
+    *,
+    value: Any = None,
+    value_float: Any = None,
+    value_floats: Any = None,
+    value_int: Any = None,
+    value_ints: Any = None,
+) -> Any:
     if value is not None:
         return value
     if value_float is not None or value_floats is not None:
@@ -156,37 +176,37 @@ def _constant(*, value: Any = None, value_float: Any = None, value_floats: Any =
 @implements("ConstantOfShape")
 def _constant_of_shape(shape: Any, *, value: Any = None) -> Any:
     if value is None:
-        return engine.zeros(ints(shape))
-    return engine.full(ints(shape), value.reshape(-1)[0].item(), dtype=value.dtype)
+        return torch.zeros(ints(shape))
+    return torch.full(ints(shape), value.reshape(-1)[0].item(), dtype=value.dtype)
 
 
 @implements("EyeLike")
 def _eye_like(x: Tensor, *, dtype: Any = None, k: int = 0) -> Any:
-    made = engine.ones(tuple(x.shape), dtype=x.dtype if dtype is None else of_code(dtype))
-    return engine.triu(engine.tril(made, k), k)
+    made = torch.ones(tuple(x.shape), dtype=x.dtype if dtype is None else of_code(dtype))
+    return torch.triu(torch.tril(made, k), k)
 
 
 @implements("Range")
 def _range(start: Tensor, limit: Tensor, delta: Tensor) -> Any:
-    return engine.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
+    return torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
 
 
 @implements("OneHot")
 def _one_hot(indices: Tensor, depth: Any, values: Tensor, *, axis: int = -1) -> Any:
     (n,) = ints(depth)
     places = indices.to(dtypes.int64)
-    places = engine.where(places < 0, places + n, places)
+    places = torch.where(places < 0, places + n, places)
     at = axis % (indices.dim() + 1)
     shape = [1] * (indices.dim() + 1)
     shape[at] = n
-    hot = engine.unsqueeze(places, at) == engine.arange(n).reshape(shape)
-    return engine.where(hot, values[1], values[0])
+    hot = torch.unsqueeze(places, at) == torch.arange(n).reshape(shape)
+    return torch.where(hot, values[1], values[0])
 
 
 @implements("Trilu")
 def _trilu(x: Tensor, k: Any = None, *, upper: int = 1) -> Any:
     diagonal = ints(k)[0] if k is not None else 0
-    return engine.triu(x, diagonal) if upper else engine.tril(x, diagonal)
+    return torch.triu(x, diagonal) if upper else torch.tril(x, diagonal)
 
 
 # --- indices
@@ -194,19 +214,19 @@ def _trilu(x: Tensor, k: Any = None, *, upper: int = 1) -> Any:
 
 def _positive(indices: Tensor, n: int) -> Any:
     indices = indices.to(dtypes.int64)
-    return engine.where(indices < 0, indices + n, indices)
+    return torch.where(indices < 0, indices + n, indices)
 
 
 @implements("Gather")
 def _gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
     d = axis % x.dim()
-    flat = engine.index_select(x, d, _positive(indices, int(x.shape[d])).reshape(-1))
-    return engine.reshape(flat, [*x.shape[:d], *indices.shape, *x.shape[d + 1 :]])
+    flat = torch.index_select(x, d, _positive(indices, int(x.shape[d])).reshape(-1))
+    return torch.reshape(flat, [*x.shape[:d], *indices.shape, *x.shape[d + 1 :]])
 
 
 @implements("GatherElements")
 def _gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
-    return engine.gather(x, axis, _positive(indices, int(x.shape[axis])))
+    return torch.gather(x, axis, _positive(indices, int(x.shape[axis])))
 
 
 @implements("GatherND")
@@ -217,15 +237,13 @@ def _gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Any:
     for d in range(batch_dims):
         shape = [1] * (places.dim() - 1)
         shape[d] = int(x.shape[d])
-        index.append(engine.arange(int(x.shape[d])).reshape(shape))
+        index.append(torch.arange(int(x.shape[d])).reshape(shape))
     index += [places[..., i] for i in range(count)]
     return x[tuple(index)]
 
 
 def _combined(reduction: str, before: Tensor, update: Tensor) -> Any:
-    return {"add": engine.add, "mul": engine.mul, "max": engine.maximum, "min": engine.minimum}[reduction](
-        before, update
-    )
+    return {"add": torch.add, "mul": torch.mul, "max": torch.maximum, "min": torch.minimum}[reduction](before, update)
 
 
 @implements("ScatterND")
@@ -233,9 +251,9 @@ def _scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str =
     places = indices.to(dtypes.int64)
     index = tuple(places[..., i] for i in range(int(places.shape[-1])))
     if reduction == "none":
-        return engine.index_put(x, index, updates)
+        return torch.index_put(x, index, updates)
     if reduction == "add":
-        return engine.index_put(x, index, updates, accumulate=True)
+        return torch.index_put(x, index, updates, accumulate=True)
     raise NotImplementedError(f"ONNX ScatterND(reduction={reduction!r}) is not supported")
 
 
@@ -243,17 +261,17 @@ def _scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str =
 def _scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Any:
     places = _positive(indices, int(x.shape[axis]))
     if reduction == "none":
-        return engine.scatter(x, axis, places, updates)
+        return torch.scatter(x, axis, places, updates)
     how = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[reduction]
-    return engine.scatter_reduce(x, axis, places, updates, how)
+    return torch.scatter_reduce(x, axis, places, updates, how)
 
 
 @implements("NonZero")
 def _nonzero(x: Tensor) -> Any:
-    return engine.nonzero(x).t()
+    return torch.nonzero(x).t()
 
 
 @implements("Compress")
 def _compress(x: Tensor, condition: Tensor, *, axis: Any = None) -> Any:
-    kept = engine.nonzero(condition).reshape(-1)
-    return engine.index_select(x.reshape(-1) if axis is None else x, axis or 0, kept)
+    kept = torch.nonzero(condition).reshape(-1)
+    return torch.index_select(x.reshape(-1) if axis is None else x, axis or 0, kept)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import engine
 from engine.nn import functional
 from engine.onnx.functions.registry import implements, ints
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 
@@ -40,14 +40,22 @@ def _padded(x: Tensor, before: list[int], after: list[int]) -> tuple[Tensor, lis
 
 
 _CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-_TURNED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+_TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
 
 @implements("Conv")
 def _conv(
-    x: Tensor, weight: Tensor, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
     n = x.dim() - 2
     kernel = [int(k) for k in weight.shape[2:]]
     stride, dilation = ints(strides) or [1] * n, ints(dilations) or [1] * n
@@ -57,10 +65,19 @@ def _conv(
 
 @implements("ConvTranspose")
 def _conv_transpose(
-    x: Tensor, weight: Tensor, bias: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None,
+    x: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
     strides: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     n = x.dim() - 2
     if auto_pad != "NOTSET" or output_shape:
         raise NotImplementedError("ONNX ConvTranspose with auto_pad or output_shape is not supported")
@@ -68,8 +85,8 @@ def _conv_transpose(
     given = ints(pads) or [0] * (2 * n)
     before, after = given[:n], given[n:]
     if before == after:
-        return _TURNED[n](x, weight, bias, tuple(stride), tuple(before), tuple(extra), group, tuple(dilation))
-    made = _TURNED[n](x, weight, bias, tuple(stride), 0, tuple(extra), group, tuple(dilation))
+        return _TRANSPOSED[n](x, weight, bias, tuple(stride), tuple(before), tuple(extra), group, tuple(dilation))
+    made = _TRANSPOSED[n](x, weight, bias, tuple(stride), 0, tuple(extra), group, tuple(dilation))
     index = [slice(None)] * 2 + [slice(b, int(made.shape[i + 2]) - a) for i, (b, a) in enumerate(zip(before, after))]
     return made[tuple(index)]
 
@@ -82,9 +99,17 @@ _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.av
 
 @implements("MaxPool")
 def _max_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
-    pads: Any = None, storage_order: int = 0, strides: Any = None, outputs: int,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    storage_order: int = 0,
+    strides: Any = None,
+    outputs: int,
+) -> Any:
     if outputs > 1:
         raise NotImplementedError("ONNX MaxPool with indices is not supported")
     del storage_order
@@ -100,9 +125,16 @@ def _max_pool(
 
 @implements("AveragePool")
 def _average_pool(
-    x: Tensor, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: Any = None, pads: Any = None, strides: Any = None,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    *,
+    kernel_shape: Any,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Any:
     kernel = ints(kernel_shape)
     n = len(kernel)
     stride = ints(strides) or [1] * n
@@ -118,18 +150,18 @@ def _average_pool(
     made = pool(wide, tuple(kernel), tuple(stride))
     if count_include_pad:
         return made
-    inside, _ = _padded(engine.ones_like(x[:1, :1]), before, after)
+    inside, _ = _padded(torch.ones_like(x[:1, :1]), before, after)
     return made / pool(inside, tuple(kernel), tuple(stride))
 
 
 @implements("GlobalAveragePool")
 def _global_average(x: Tensor) -> Any:
-    return engine.mean(x, tuple(range(2, x.dim())), keepdim=True)
+    return torch.mean(x, tuple(range(2, x.dim())), keepdim=True)
 
 
 @implements("GlobalMaxPool")
 def _global_max(x: Tensor) -> Any:
-    return engine.amax(x, tuple(range(2, x.dim())), keepdim=True)
+    return torch.amax(x, tuple(range(2, x.dim())), keepdim=True)
 
 
 # --- normalization
@@ -137,9 +169,17 @@ def _global_max(x: Tensor) -> Any:
 
 @implements("BatchNormalization")
 def _batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5, momentum: float = 0.9,
-    training_mode: int = 0, spatial: int = 1,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+) -> Any:
     del momentum
     if training_mode or not spatial:
         raise NotImplementedError("ONNX BatchNormalization in training mode is not supported")
@@ -158,7 +198,7 @@ def _group_norm(
     del stash_type
     if opset < 21:  # a number for each group
         each = int(x.shape[1]) // num_groups
-        scale, bias = (engine.repeat_interleave(v, each) for v in (scale, bias))
+        scale, bias = (torch.repeat_interleave(v, each) for v in (scale, bias))
     return functional.group_norm(x, num_groups, scale, bias, epsilon)
 
 
@@ -177,15 +217,15 @@ def _layer_norm(
     if outputs > 1:
         raise NotImplementedError("ONNX LayerNormalization with its statistics is not supported")
     shape = tuple(int(n) for n in x.shape[axis % x.dim() :])
-    weight = engine.broadcast_to(scale, shape)
-    return functional.layer_norm(x, shape, weight, None if bias is None else engine.broadcast_to(bias, shape), epsilon)
+    weight = torch.broadcast_to(scale, shape)
+    return functional.layer_norm(x, shape, weight, None if bias is None else torch.broadcast_to(bias, shape), epsilon)
 
 
 @implements("RMSNormalization")
 def _rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Any:
     del stash_type
     shape = tuple(int(n) for n in x.shape[axis % x.dim() :])
-    return functional.rms_norm(x, shape, engine.broadcast_to(scale, shape), epsilon)
+    return functional.rms_norm(x, shape, torch.broadcast_to(scale, shape), epsilon)
 
 
 @implements("LpNormalization")
@@ -200,7 +240,7 @@ def _lrn(x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias:
     return functional.local_response_norm(x, size, alpha, beta, bias)
 
 
-# --- pictures
+# --- images
 
 
 @implements("DepthToSpace")
@@ -239,11 +279,21 @@ def _col2im(x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: A
 
 @implements("Resize")
 def _resize(
-    x: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0, axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    x: Tensor,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    antialias: int = 0,
+    axes: Any = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Any:  # fmt: skip
+) -> Any:
     del roi, extrapolation_value, cubic_coeff_a
     where = coordinate_transformation_mode
     nearest = {("asymmetric", "floor"): "nearest", ("half_pixel", "round_prefer_ceil"): "nearest-exact"}
@@ -277,20 +327,29 @@ _BACK = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
 def _gates(kind: str, x: Tensor) -> Tensor:
-    parts = engine.chunk(x, len(_BACK[kind]), 0)
-    return parts[0] if len(parts) == 1 else engine.cat([parts[i] for i in _BACK[kind]], 0)
+    parts = torch.chunk(x, len(_BACK[kind]), 0)
+    return parts[0] if len(parts) == 1 else torch.cat([parts[i] for i in _BACK[kind]], 0)
 
 
 def _recurrent(
-    kind: str, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Any, lengths: Any, states: list[Any],
-    direction: str, function: Any, layout: int, outputs: int,
-) -> Any:  # fmt: skip
+    kind: str,
+    x: Tensor,
+    weight: Tensor,
+    recurrent: Tensor,
+    bias: Any,
+    lengths: Any,
+    states: list[Any],
+    direction: str,
+    function: Any,
+    layout: int,
+    outputs: int,
+) -> Any:
     if lengths is not None or layout:
         raise NotImplementedError(f"ONNX {kind} with sequence_lens or layout=1 is not supported")
     count = int(weight.shape[0])
     size = int(recurrent.shape[2])
     if direction == "reverse":
-        x = engine.flip(x, [0])
+        x = torch.flip(x, [0])
     weights: list[Tensor] = []
     for d in range(count):
         weights += [_gates(kind, weight[d]), _gates(kind, recurrent[d])]
@@ -298,48 +357,80 @@ def _recurrent(
             half = int(bias.shape[1]) // 2
             weights += [_gates(kind, bias[d, :half]), _gates(kind, bias[d, half:])]
     shape = (count, int(x.shape[1]), size)
-    given = [engine.zeros(shape, dtype=x.dtype) if s is None else s for s in states]
+    given = [torch.zeros(shape, dtype=x.dtype) if s is None else s for s in states]
     made = function(
         x, tuple(given) if len(given) > 1 else given[0], weights, bias is not None, 1, 0.0, False, count == 2, False
     )
     y = made[0]
     if direction == "reverse":
-        y = engine.flip(y, [0])
+        y = torch.flip(y, [0])
     y = y.reshape(int(y.shape[0]), int(y.shape[1]), count, size).permute(0, 2, 1, 3)
     return (y, *made[1:])[: max(outputs, 1)]
 
 
 @implements("LSTM")
 def _lstm(
-    x: Tensor, weight: Tensor, recurrent: Tensor, bias: Any = None, lengths: Any = None, h: Any = None, c: Any = None,
-    peepholes: Any = None, *, direction: str = "forward", hidden_size: Any = None, layout: int = 0,
-    input_forget: int = 0, activations: Any = None, outputs: int,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    recurrent: Tensor,
+    bias: Any = None,
+    lengths: Any = None,
+    h: Any = None,
+    c: Any = None,
+    peepholes: Any = None,
+    *,
+    direction: str = "forward",
+    hidden_size: Any = None,
+    layout: int = 0,
+    input_forget: int = 0,
+    activations: Any = None,
+    outputs: int,
+) -> Any:
     usual = [b"Sigmoid", b"Tanh", b"Tanh"]
     if peepholes is not None or input_forget or list(activations or usual)[:3] != usual:
         raise NotImplementedError("ONNX LSTM with peepholes, input_forget or other activations is not supported")
-    return _recurrent("LSTM", x, weight, recurrent, bias, lengths, [h, c], direction, engine.lstm, layout, outputs)
+    return _recurrent("LSTM", x, weight, recurrent, bias, lengths, [h, c], direction, torch.lstm, layout, outputs)
 
 
 @implements("GRU")
 def _gru(
-    x: Tensor, weight: Tensor, recurrent: Tensor, bias: Any = None, lengths: Any = None, h: Any = None, *,
-    direction: str = "forward", hidden_size: Any = None, layout: int = 0, linear_before_reset: int = 0,
-    activations: Any = None, outputs: int,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    recurrent: Tensor,
+    bias: Any = None,
+    lengths: Any = None,
+    h: Any = None,
+    *,
+    direction: str = "forward",
+    hidden_size: Any = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    activations: Any = None,
+    outputs: int,
+) -> Any:
     usual = [b"Sigmoid", b"Tanh"]
     if not linear_before_reset or list(activations or usual)[:2] != usual:
         raise NotImplementedError("ONNX GRU is supported with linear_before_reset=1 and its usual activations")
-    return _recurrent("GRU", x, weight, recurrent, bias, lengths, [h], direction, engine.gru, layout, outputs)
+    return _recurrent("GRU", x, weight, recurrent, bias, lengths, [h], direction, torch.gru, layout, outputs)
 
 
 @implements("RNN")
 def _rnn(
-    x: Tensor, weight: Tensor, recurrent: Tensor, bias: Any = None, lengths: Any = None, h: Any = None, *,
-    direction: str = "forward", hidden_size: Any = None, layout: int = 0, activations: Any = None, outputs: int,
-) -> Any:  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    recurrent: Tensor,
+    bias: Any = None,
+    lengths: Any = None,
+    h: Any = None,
+    *,
+    direction: str = "forward",
+    hidden_size: Any = None,
+    layout: int = 0,
+    activations: Any = None,
+    outputs: int,
+) -> Any:
     kinds = {bytes(a) for a in (activations or [b"Tanh"])}
-    functions = {b"Tanh": engine.rnn_tanh, b"Relu": engine.rnn_relu}
+    functions = {b"Tanh": torch.rnn_tanh, b"Relu": torch.rnn_relu}
     if len(kinds) != 1 or not kinds <= set(functions):
         raise NotImplementedError("ONNX RNN is supported with Tanh or Relu")
     return _recurrent(

@@ -6,21 +6,21 @@ import functools
 import operator
 from typing import Any
 
-import engine
-from engine import dtypes
+from engine.core import dtypes
 from engine.nn import functional
 from engine.onnx.functions.registry import implements, ints, of_code
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 _PLAIN = {
-    "Abs": engine.abs, "Neg": engine.neg, "Exp": engine.exp, "Log": engine.log, "Sqrt": engine.sqrt,
-    "Sin": engine.sin, "Cos": engine.cos, "Tan": engine.tan, "Asin": engine.asin, "Acos": engine.acos,
-    "Atan": engine.atan, "Sinh": engine.sinh, "Cosh": engine.cosh, "Asinh": engine.asinh, "Acosh": engine.acosh,
-    "Atanh": engine.atanh, "Tanh": engine.tanh, "Sigmoid": engine.sigmoid, "Erf": engine.erf, "Floor": engine.floor,
-    "Ceil": engine.ceil, "Round": engine.round, "Sign": engine.sign, "Reciprocal": engine.reciprocal,
-    "Relu": engine.relu, "Softsign": functional.softsign, "HardSwish": functional.hardswish,
-    "Mish": functional.mish, "Not": engine.logical_not, "IsNaN": engine.isnan, "BitwiseNot": engine.bitwise_not,
-    "Softplus": functional.softplus, "Det": engine.det,
+    "Abs": torch.abs, "Neg": torch.neg, "Exp": torch.exp, "Log": torch.log, "Sqrt": torch.sqrt,
+    "Sin": torch.sin, "Cos": torch.cos, "Tan": torch.tan, "Asin": torch.asin, "Acos": torch.acos,
+    "Atan": torch.atan, "Sinh": torch.sinh, "Cosh": torch.cosh, "Asinh": torch.asinh, "Acosh": torch.acosh,
+    "Atanh": torch.atanh, "Tanh": torch.tanh, "Sigmoid": torch.sigmoid, "Erf": torch.erf, "Floor": torch.floor,
+    "Ceil": torch.ceil, "Round": torch.round, "Sign": torch.sign, "Reciprocal": torch.reciprocal,
+    "Relu": torch.relu, "Softsign": functional.softsign, "HardSwish": functional.hardswish,
+    "Mish": functional.mish, "Not": torch.logical_not, "IsNaN": torch.isnan, "BitwiseNot": torch.bitwise_not,
+    "Softplus": functional.softplus, "Det": torch.det,
 }  # fmt: skip
 
 
@@ -32,11 +32,22 @@ for _name, _function in _PLAIN.items():
     implements(_name)(_of_one(_function))
 
 _PAIRS = {
-    "Add": engine.add, "Sub": engine.sub, "Mul": engine.mul, "And": engine.logical_and, "Or": engine.logical_or,
-    "Xor": engine.logical_xor, "Equal": engine.eq, "Greater": engine.gt, "GreaterOrEqual": engine.ge,
-    "Less": engine.lt, "LessOrEqual": engine.le, "BitwiseAnd": engine.bitwise_and, "BitwiseOr": engine.bitwise_or,
-    "BitwiseXor": engine.bitwise_xor, "MatMul": engine.matmul,
-}  # fmt: skip
+    "Add": torch.add,
+    "Sub": torch.sub,
+    "Mul": torch.mul,
+    "And": torch.logical_and,
+    "Or": torch.logical_or,
+    "Xor": torch.logical_xor,
+    "Equal": torch.eq,
+    "Greater": torch.gt,
+    "GreaterOrEqual": torch.ge,
+    "Less": torch.lt,
+    "LessOrEqual": torch.le,
+    "BitwiseAnd": torch.bitwise_and,
+    "BitwiseOr": torch.bitwise_or,
+    "BitwiseXor": torch.bitwise_xor,
+    "MatMul": torch.matmul,
+}
 
 
 def _of_two(function: Any) -> Any:
@@ -50,17 +61,17 @@ for _name, _function in _PAIRS.items():
 @implements("Div")
 def _div(a: Tensor, b: Tensor) -> Any:
     """Of integers: rounded towards zero."""
-    return engine.div(a, b) if a.is_floating_point() else engine.div(a, b, rounding_mode="trunc")
+    return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
 
 @implements("Mod")
 def _mod(a: Tensor, b: Tensor, *, fmod: int = 0) -> Any:
-    return engine.fmod(a, b) if fmod else engine.remainder(a, b)
+    return torch.fmod(a, b) if fmod else torch.remainder(a, b)
 
 
 @implements("Pow")
 def _pow(a: Tensor, b: Tensor) -> Any:
-    return engine.pow(a, b).to(a.dtype)
+    return torch.pow(a, b).to(a.dtype)
 
 
 @implements("Identity")
@@ -73,7 +84,7 @@ def _dropout(x: Tensor, share: Any = None, training_mode: Any = None, *, ratio: 
     del seed, ratio, share
     if training_mode is not None and bool(training_mode):
         raise NotImplementedError("ONNX Dropout in training mode is not supported")
-    return x, engine.ones_like(x, dtype=dtypes.bool)
+    return x, torch.ones_like(x, dtype=dtypes.bool)
 
 
 @implements("Sum")
@@ -88,28 +99,28 @@ def _mean(*xs: Tensor) -> Any:
 
 @implements("Max")
 def _max(*xs: Tensor) -> Any:
-    return functools.reduce(engine.maximum, xs)
+    return functools.reduce(torch.maximum, xs)
 
 
 @implements("Min")
 def _min(*xs: Tensor) -> Any:
-    return functools.reduce(engine.minimum, xs)
+    return functools.reduce(torch.minimum, xs)
 
 
 @implements("Clip")
 def _clip(x: Tensor, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Any:
     low, high = (given if attribute is None else attribute for given, attribute in ((low, min), (high, max)))
-    return x if low is None and high is None else engine.clamp(x, low, high)
+    return x if low is None and high is None else torch.clamp(x, low, high)
 
 
 @implements("Where")
 def _where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
-    return engine.where(condition, a, b)
+    return torch.where(condition, a, b)
 
 
 @implements("IsInf")
 def _isinf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Any:
-    found = engine.isinf(x)
+    found = torch.isinf(x)
     if not detect_negative:
         found = found & (x > 0)
     return found if detect_positive else found & (x < 0)
@@ -129,7 +140,7 @@ def _cast_like(x: Tensor, like: Tensor, *, saturate: int = 1) -> Any:
 
 @implements("BitShift")
 def _bit_shift(a: Tensor, b: Tensor, *, direction: str) -> Any:
-    return engine.bitwise_left_shift(a, b) if direction == "LEFT" else engine.bitwise_right_shift(a, b)
+    return torch.bitwise_left_shift(a, b) if direction == "LEFT" else torch.bitwise_right_shift(a, b)
 
 
 # --- activations
@@ -147,7 +158,7 @@ def _elu(x: Tensor, *, alpha: float = 1.0) -> Any:
 
 @implements("Selu")
 def _selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Any:
-    return engine.where(x > 0, gamma * x, gamma * alpha * engine.expm1(x))
+    return torch.where(x > 0, gamma * x, gamma * alpha * torch.expm1(x))
 
 
 @implements("Celu")
@@ -162,7 +173,7 @@ def _thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Any:
 
 @implements("HardSigmoid")
 def _hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
-    return engine.clamp(x * alpha + beta, 0, 1)
+    return torch.clamp(x * alpha + beta, 0, 1)
 
 
 @implements("Gelu")
@@ -172,13 +183,13 @@ def _gelu(x: Tensor, *, approximate: str = "none") -> Any:
 
 @implements("PRelu")
 def _prelu(x: Tensor, slope: Tensor) -> Any:
-    return engine.where(x < 0, x * slope, x)
+    return torch.where(x < 0, x * slope, x)
 
 
 @implements("Shrink")
 def _shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
-    zero = engine.zeros_like(x)
-    return engine.where(x < -lambd, x + bias, engine.where(x > lambd, x - bias, zero))
+    zero = torch.zeros_like(x)
+    return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, zero))
 
 
 @implements("Softmax")
@@ -201,22 +212,22 @@ def _along(function: Any, x: Tensor, axis: Any, opset: int) -> Any:
 # --- reductions
 
 _REDUCTIONS: dict[str, Any] = {
-    "ReduceSum": lambda x, d, k: engine.sum(x, d, keepdim=k).to(x.dtype),
-    "ReduceMean": lambda x, d, k: engine.mean(x, d, keepdim=k),
-    "ReduceMax": lambda x, d, k: engine.amax(x, d, keepdim=k),
-    "ReduceMin": lambda x, d, k: engine.amin(x, d, keepdim=k),
-    "ReduceL1": lambda x, d, k: engine.sum(engine.abs(x), d, keepdim=k),
-    "ReduceL2": lambda x, d, k: engine.sqrt(engine.sum(x * x, d, keepdim=k)),
-    "ReduceSumSquare": lambda x, d, k: engine.sum(x * x, d, keepdim=k),
-    "ReduceLogSum": lambda x, d, k: engine.log(engine.sum(x, d, keepdim=k)),
-    "ReduceLogSumExp": lambda x, d, k: engine.logsumexp(x, d, keepdim=k),
+    "ReduceSum": lambda x, d, k: torch.sum(x, d, keepdim=k).to(x.dtype),
+    "ReduceMean": lambda x, d, k: torch.mean(x, d, keepdim=k),
+    "ReduceMax": lambda x, d, k: torch.amax(x, d, keepdim=k),
+    "ReduceMin": lambda x, d, k: torch.amin(x, d, keepdim=k),
+    "ReduceL1": lambda x, d, k: torch.sum(torch.abs(x), d, keepdim=k),
+    "ReduceL2": lambda x, d, k: torch.sqrt(torch.sum(x * x, d, keepdim=k)),
+    "ReduceSumSquare": lambda x, d, k: torch.sum(x * x, d, keepdim=k),
+    "ReduceLogSum": lambda x, d, k: torch.log(torch.sum(x, d, keepdim=k)),
+    "ReduceLogSumExp": lambda x, d, k: torch.logsumexp(x, d, keepdim=k),
     "ReduceProd": lambda x, d, k: _product(x, d, k),
 }
 
 
 def _product(x: Tensor, dims: list[int], keepdim: bool) -> Any:
     for d in sorted((d % x.dim() for d in dims), reverse=True):
-        x = engine.prod(x, d, keepdim=keepdim).to(x.dtype)
+        x = torch.prod(x, d, keepdim=keepdim).to(x.dtype)
     return x
 
 
@@ -240,33 +251,33 @@ for _name, _function in _REDUCTIONS.items():
 
 def _argument(function: Any, x: Tensor, axis: int, keepdims: int, last: int) -> Any:
     if last:
-        return x.shape[axis] - 1 - function(engine.flip(x, [axis]), axis, keepdim=bool(keepdims))
+        return x.shape[axis] - 1 - function(torch.flip(x, [axis]), axis, keepdim=bool(keepdims))
     return function(x, axis, keepdim=bool(keepdims))
 
 
 @implements("ArgMax")
 def _argmax(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    return _argument(engine.argmax, x, axis, keepdims, select_last_index)
+    return _argument(torch.argmax, x, axis, keepdims, select_last_index)
 
 
 @implements("ArgMin")
 def _argmin(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    return _argument(engine.argmin, x, axis, keepdims, select_last_index)
+    return _argument(torch.argmin, x, axis, keepdims, select_last_index)
 
 
 @implements("CumSum")
 def _cumsum(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Any:
     (d,) = ints(axis)
-    x = engine.flip(x, [d]) if reverse else x
-    made = engine.cumsum(x, d).to(x.dtype)
+    x = torch.flip(x, [d]) if reverse else x
+    made = torch.cumsum(x, d).to(x.dtype)
     made = made - x if exclusive else made
-    return engine.flip(made, [d]) if reverse else made
+    return torch.flip(made, [d]) if reverse else made
 
 
 @implements("TopK")
 def _topk(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
     (count,) = ints(k)
-    return tuple(engine.topk(x, count, axis, largest=bool(largest), sorted=bool(sorted)))
+    return tuple(torch.topk(x, count, axis, largest=bool(largest), sorted=bool(sorted)))
 
 
 # --- products
@@ -286,4 +297,4 @@ def _gemm(
 
 @implements("Einsum")
 def _einsum(*xs: Tensor, equation: str) -> Any:
-    return engine.einsum(equation, *xs)
+    return torch.einsum(equation, *xs)

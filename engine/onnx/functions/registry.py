@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.onnx.tensors import dtype_of
 from engine.tensor import Tensor
 

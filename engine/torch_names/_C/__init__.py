@@ -6,20 +6,29 @@ import importlib as _importlib
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any
 
-from engine.device import device
+from engine.core.device import device
+from engine.core.dtypes import dtype
+from engine.core.grad_mode import is_grad_enabled, mode
+from engine.core.layouts import layout, memory_format
 from engine.dispatch import overriding
-from engine.dtypes import dtype
-from engine.grad_mode import is_grad_enabled, mode
-from engine.layouts import layout, memory_format
+from engine.ops.creation import get_default_device as _get_default
 from engine.random import Generator, default_generator
 from engine.tensor import Size, _TensorMeta  # noqa: F401
 from engine.tensor import Tensor as TensorBase
 from engine.torch_names._C import _switches
+from engine.torch_names.facade import facade
 
 __all__ = [
-    "Generator", "Size", "TensorBase", "default_generator", "device", "dtype", "is_grad_enabled", "layout",
+    "Generator",
+    "Size",
+    "TensorBase",
+    "default_generator",
+    "device",
+    "dtype",
+    "is_grad_enabled",
+    "layout",
     "memory_format",
-]  # fmt: skip
+]
 
 _TensorBase = TensorBase
 _has_distributed = _has_cuda = has_cuda = has_mkl = has_openmp = has_mkldnn = _has_mps = False
@@ -28,7 +37,7 @@ DisableTorchFunctionSubclass = overriding.Without
 
 
 class DisableTorchFunction(overriding.Without):
-    """A context in which neither classes nor modes are asked."""
+    """A context in which neither classes nor modes handle calls."""
 
     def __init__(self) -> None:
         super().__init__(modes=True)
@@ -63,12 +72,20 @@ _GLIBCXX_USE_CXX11_ABI = True
 
 _DISPATCH = frozenset(
     [
-        "DispatchKey", "DispatchKeySet", "_AutoDispatchBelowADInplaceOrView", "_AutoDispatchBelowAutograd",
-        "_ExcludeDispatchKeyGuard", "_IncludeDispatchKeyGuard", "_dispatch_get_all_op_names", "_dispatch_has_kernel",
-        "_dispatch_has_kernel_for_dispatch_key", "_dispatch_key_for_device", "_dispatch_keys",
+        "DispatchKey",
+        "DispatchKeySet",
+        "_AutoDispatchBelowADInplaceOrView",
+        "_AutoDispatchBelowAutograd",
+        "_ExcludeDispatchKeyGuard",
+        "_IncludeDispatchKeyGuard",
+        "_dispatch_get_all_op_names",
+        "_dispatch_has_kernel",
+        "_dispatch_has_kernel_for_dispatch_key",
+        "_dispatch_key_for_device",
+        "_dispatch_keys",
         "_dispatch_tls_is_dispatch_key_excluded",
     ]
-)  # fmt: skip
+)
 
 
 def _get_accelerator(check: Any = None) -> Any:
@@ -80,7 +97,7 @@ def _get_accelerator(check: Any = None) -> Any:
 
 def _get_default_device() -> str:
     """The device on which factories make tensors."""
-    return str(_importlib.import_module("engine").get_default_device())
+    return str(_get_default())
 
 
 def _set_math_sdp_allow_fp16_bf16_reduction(enabled: bool) -> None:
@@ -109,28 +126,28 @@ def __getattr__(name: str) -> Any:
     if name == "_functions":  # of all the classes of nodes the one that code compares with
         return _SimpleNamespace(AccumulateGrad=_importlib.import_module("engine.autograd.graph").AccumulateGrad)
     if name == "_infer_size":
-        return lambda one, other: Size(_importlib.import_module("engine._checks").broadcast_shapes(one, other))
+        return lambda one, other: Size(_importlib.import_module("engine.core.checks").broadcast_shapes(one, other))
     if name == "_VariableFunctions":
-        return _importlib.import_module("engine")
+        return facade()
     if name in ("_fft", "_linalg", "_special"):
         return _Compiled(f"engine.{name[1:]}", f"{name[1:]}_")
     if name[:1].isupper() or name in _DISPATCH:
         if name in _importlib.import_module("engine.torch_names._C.types").TYPES:
             return getattr(_importlib.import_module("engine.torch_names._C.types"), name)
         if name in ("FunctionSchema", "Argument"):
-            return getattr(_importlib.import_module("engine._library.schema"), name)
+            return getattr(_importlib.import_module("engine.library.schema"), name)
     if name == "_LinAlgError":
         return _importlib.import_module("engine.ops.linalg.systems").LinAlgError
     if name == "parse_schema":
-        return _importlib.import_module("engine._library.schema").parse_schema
+        return _importlib.import_module("engine.library.schema").parse_schema
     if name == "_is_tracing":
         return _importlib.import_module("engine.jit").is_tracing
     if name in _switches.NAMES:
         return _switches.function(name)
     if name == "FileCheck":
-        return _importlib.import_module("engine.jit.file_check").FileCheck
+        return _importlib.import_module("engine.jit.archive.file_check").FileCheck
     if name == "Use":
-        return _importlib.import_module("engine.jit.graphs").Use
+        return _importlib.import_module("engine.jit.archive.graphs").Use
     if name in _JIT:
         return getattr(_importlib.import_module("engine.jit"), name)
     if name == "PyTorchFileReader":

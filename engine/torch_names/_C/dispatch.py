@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
-from engine import _ops
+from engine.library import operators as _ops
 
 __all__ = ["DispatchKey", "DispatchKeySet"]
 
@@ -44,7 +44,7 @@ class DispatchKeySet:
         return sum(1 << int(key) for key in self._keys)
 
     def has(self, key: Any) -> bool:
-        """Whether a key is in the set."""
+        """Return whether a key is in the set."""
         return key in self._keys
 
     def add(self, key: Any) -> DispatchKeySet:
@@ -130,12 +130,12 @@ class _IncludeDispatchKeyGuard:
 
 
 def _dispatch_has_kernel_for_dispatch_key(name: str, key: Any) -> bool:
-    """Whether an operator has a kernel under a key."""
+    """Return whether an operator has a kernel under a key."""
     return _ops.find(name).has_kernel_for_dispatch_key(key)
 
 
 def _dispatch_has_kernel(name: str) -> bool:
-    """Whether an operator has a kernel."""
+    """Return whether an operator has a kernel."""
     return bool(_ops.find(name).kernels)
 
 
@@ -151,7 +151,7 @@ def _dispatch_keys(tensor: Any) -> DispatchKeySet:
 
 
 def _dispatch_tls_is_dispatch_key_excluded(key: Any) -> bool:
-    """Whether a key is excluded in this thread."""
+    """Return whether a key is excluded in this thread."""
     return _ops.state.below_autograd and getattr(key, "name", str(key)).startswith("Autograd")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine._library.schema import Type
+from engine.library.schema import Type
 
 __all__ = ["TYPES"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any
 
-from engine.compiler import (
+from engine.torch_names.compiler import (
     allow_in_graph,
     assume_constant_result,
     disable,
@@ -16,10 +16,21 @@ from engine.compiler import (
 )
 
 __all__ = [
-    "allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "export", "forbid_in_graph",
-    "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "optimize", "reset",
+    "allow_in_graph",
+    "assume_constant_result",
+    "disable",
+    "disallow_in_graph",
+    "export",
+    "forbid_in_graph",
+    "graph_break",
+    "is_compiling",
+    "list_backends",
+    "mark_dynamic",
+    "mark_static",
+    "optimize",
+    "reset",
     "substitute_in_graph",
-]  # fmt: skip
+]
 
 
 def disallow_in_graph(fn: Any) -> Any:
@@ -55,5 +66,5 @@ def __getattr__(name: str) -> Any:
     if name in ("config", "eval_frame", "utils"):
         return _importlib.import_module(f"engine.torch_names._dynamo.{name}")
     if name == "OptimizedModule":
-        return _importlib.import_module("engine.torch_names._dynamo.eval_frame").OptimizedModule
+        return _importlib.import_module("engine.programs.inference").OptimizedModule
     raise AttributeError(f"module 'torch._dynamo' has no attribute '{name}'")

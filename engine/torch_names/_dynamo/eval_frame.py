@@ -1,6 +1,6 @@
 """torch._dynamo.eval_frame's names."""
 
-from engine.plan import OptimizedModule
+from engine.programs.inference import OptimizedModule
 from engine.torch_names._dynamo import disable, optimize
 
 __all__ = ["OptimizedModule", "disable", "is_dynamo_supported", "optimize"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import engine
+from engine.ops import functions as torch
 from engine.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["associative_scan"]
@@ -30,7 +30,7 @@ def associative_scan(
         return tree_flatten(combine_fn(tree_unflatten(left, spec), tree_unflatten(right, spec)))[0]
 
     def every_other(values: list[Any], start: int, count: int) -> list[Any]:
-        index = engine.arange(start, start + 2 * count, 2, device=values[0].device)
+        index = torch.arange(start, start + 2 * count, 2, device=values[0].device)
         return [v.index_select(dim, index) for v in values]
 
     def scan(values: list[Any]) -> list[Any]:
@@ -42,11 +42,11 @@ def associative_scan(
         first = [v.narrow(dim, 0, 1) for v in values]
         rest = (n - 1) // 2
         even = combine([v.narrow(dim, 0, rest) for v in odd], every_other(values, 2, rest)) if rest else []
-        even = [engine.cat(pair, dim) for pair in zip(first, even)] if rest else first
-        woven = [engine.stack((e.narrow(dim, 0, pairs), o), dim % e.dim() + 1) for e, o in zip(even, odd)]
+        even = [torch.cat(pair, dim) for pair in zip(first, even)] if rest else first
+        woven = [torch.stack((e.narrow(dim, 0, pairs), o), dim % e.dim() + 1) for e, o in zip(even, odd)]
         woven = [w.flatten(dim % (w.dim() - 1), dim % (w.dim() - 1) + 1) for w in woven]
         if n % 2:
-            woven = [engine.cat((w, e.narrow(dim, pairs, 1)), dim) for w, e in zip(woven, even)]
+            woven = [torch.cat((w, e.narrow(dim, pairs, 1)), dim) for w, e in zip(woven, even)]
         return woven
 
     found = scan(leaves)

@@ -8,10 +8,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
-    "current_device", "device_count", "empty_cache", "is_available", "max_memory_allocated", "max_memory_reserved",
-    "memory_allocated", "memory_reserved", "memory_stats", "reset_peak_memory_stats", "set_device", "stream",
+    "current_device",
+    "device_count",
+    "empty_cache",
+    "is_available",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "set_device",
+    "stream",
     "synchronize",
-]  # fmt: skip
+]
 
 
 def is_available() -> bool:
@@ -49,7 +59,7 @@ def stream(stream: Any) -> Iterator[None]:
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Counts and bytes of the engine's large CPU arrays (from 1 MB on), under the names of `torch.cuda.memory_stats`.
 
-    `allocated_bytes` those in arrays, `reserved_bytes` these and what is kept for the next ones, `cached_bytes` the
+    `allocated_bytes` those in arrays, `reserved_bytes` these and those cached for the next ones, `cached_bytes` the
     latter alone, `cached_bytes.limit` their bound (ENGINE_CACHE_MB).
     """
     from engine.backends.cpu import allocator
@@ -68,7 +78,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Bytes held from the system for large arrays, in use or kept for the next."""
+    """Bytes held from the system for large arrays, in use or cached for the next."""
     return memory_stats()["reserved_bytes.all.current"]
 
 
@@ -85,7 +95,7 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give memory that is kept for the next large arrays back to the system; it also is when an allocation fails."""
+    """Give memory that is cached for the next large arrays back to the system; it also is when an allocation fails."""
     from engine.backends.cpu import allocator
 
     allocator.empty_cache()

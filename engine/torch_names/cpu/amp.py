@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import amp, dtypes
+from engine import amp
+from engine.core import dtypes
 
 __all__ = ["GradScaler", "autocast"]
 
@@ -12,6 +13,7 @@ __all__ = ["GradScaler", "autocast"]
 class autocast(amp.autocast):
     """`amp.autocast("cpu")`."""
 
+    @amp.deprecated("autocast", "cpu")
     def __init__(self, enabled: bool = True, dtype: Any = dtypes.bfloat16, cache_enabled: bool = True) -> None:
         super().__init__("cpu", dtype, enabled, cache_enabled)
 
@@ -19,6 +21,7 @@ class autocast(amp.autocast):
 class GradScaler(amp.GradScaler):
     """`amp.GradScaler("cpu")`."""
 
+    @amp.deprecated("GradScaler", "cpu")
     def __init__(
         self,
         init_scale: float = 2.0**16,

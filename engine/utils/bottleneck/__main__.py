@@ -16,9 +16,9 @@ import tokenize
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine import version
 from engine.autograd import profiler
 from engine.backends import registered
+from engine.core import version
 
 __all__ = ["main"]
 
@@ -98,18 +98,22 @@ def _engine_summary(script: str, arguments: Sequence[str]) -> str:
     table = found.key_averages().table(sort_by="self_cpu_time_total", row_limit=_ROWS)
     longest = found.table(sort_by="cpu_time_total", row_limit=_ROWS)
     return (
-        _section(f"autograd profiler output: operations by their own time, top {_ROWS}") + table + "\n"
-        + _section(f"autograd profiler output: the longest single calls, top {_ROWS}") + longest
-    )  # fmt: skip
+        _section(f"autograd profiler output: operations by their own time, top {_ROWS}")
+        + table
+        + "\n"
+        + _section(f"autograd profiler output: the longest single calls, top {_ROWS}")
+        + longest
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m engine.utils.bottleneck", formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m engine.utils.bottleneck",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Execute a script under Python's profiler and under the engine's, and summarise both.",
         epilog="The script is executed twice and has to end; what it prints is printed.  Its time under a profiler is "
         "longer than without.\nOn CUDA use `torch.autograd.profiler.profile(use_cuda=True)`: it waits for the device.",
-    )  # fmt: skip
+    )
     parser.add_argument("scriptfile", help="the script that is executed")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
     return parser

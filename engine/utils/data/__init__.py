@@ -53,8 +53,28 @@ else:
 
 
 __all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
-    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
-    "WeightedRandomSampler", "_DatasetKind", "dataloader", "dataset", "default_collate", "default_convert",
-    "distributed", "get_worker_info", "random_split", "sampler",
-]  # fmt: skip
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DistributedSampler",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "_DatasetKind",
+    "dataloader",
+    "dataset",
+    "default_collate",
+    "default_convert",
+    "distributed",
+    "get_worker_info",
+    "random_split",
+    "sampler",
+]

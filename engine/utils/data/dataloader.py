@@ -31,6 +31,7 @@ from engine.utils.data._utils.segments import Receiver
 from engine.utils.data._utils.worker import (
     Ended,
     ExceptionWrapper,
+    Flag,
     Iterating,
     get_worker_info,
     worker_loop,
@@ -47,6 +48,21 @@ from engine.utils.data.sampler import (
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
 
 _T = TypeVar("_T", covariant=True)
+
+
+def _warn_of_many(num_workers: int) -> None:
+    """Warn of more workers than this process has CPUs."""
+    allowed = hasattr(os, "sched_getaffinity")
+    count = len(os.sched_getaffinity(0)) if allowed else os.cpu_count() or num_workers
+    if num_workers > count:
+        warnings.warn(
+            f"This DataLoader will create {num_workers} worker processes in total. Our suggested max number of worker "
+            f"in current system is {count}{'' if allowed else ' (`cpuset` is not taken into account)'}, which is "
+            "smaller than what this DataLoader is going to create. Please be aware that excessive worker creation "
+            "might get DataLoader running slow or even freeze, lower the worker number to avoid potential "
+            "slowness/freeze if necessary.",
+            stacklevel=3,
+        )
 
 
 class _DatasetKind:
@@ -79,14 +95,26 @@ class DataLoader(Generic[_T]):
     __initialized = False
 
     def __init__(
-        self, dataset: Dataset[_T], batch_size: int | None = 1, shuffle: bool | None = None,
+        self,
+        dataset: Dataset[_T],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
-        batch_sampler: Sampler[Any] | Iterable[Any] | None = None, num_workers: int = 0,
-        collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
-        timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
-        generator: Generator | None = None, *, prefetch_factor: int | None = None, persistent_workers: bool = False,
-        pin_memory_device: str = "", in_order: bool = True,
-    ) -> None:  # fmt: skip
+        batch_sampler: Sampler[Any] | Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
         if num_workers < 0:
             raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
         if timeout < 0:
@@ -102,6 +130,7 @@ class DataLoader(Generic[_T]):
             raise ValueError("prefetch_factor option should be non-negative")
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
+        _warn_of_many(num_workers)
         self.dataset = dataset
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
@@ -292,7 +321,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._workers: list[Any] = []
         self._queues: list[Any] = []
         self._receivers: dict[int, Receiver] = {}  # of the workers that have not ended
-        self._done = context.Event()
+        self._done = Flag(context)
         for i in range(loader.num_workers):
             jobs = context.Queue()
             jobs.cancel_join_thread()
@@ -300,11 +329,21 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             worker = context.Process(
                 target=worker_loop,
                 args=(
-                    self._iterable, loader.dataset, jobs, theirs, self._done, loader._auto_collation,
-                    loader.collate_fn, loader.drop_last, self._base_seed, loader.worker_init_fn, i, loader.num_workers,
+                    self._iterable,
+                    loader.dataset,
+                    jobs,
+                    theirs,
+                    self._done,
+                    loader._auto_collation,
+                    loader.collate_fn,
+                    loader.drop_last,
+                    self._base_seed,
+                    loader.worker_init_fn,
+                    i,
+                    loader.num_workers,
                 ),
                 daemon=True,
-            )  # fmt: skip
+            )
             worker.start()
             theirs.close()  # the worker's alone: its end is the pipe's
             self._receivers[i] = Receiver(ours)

@@ -12,14 +12,20 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-import engine
+from engine.ops import functions as torch
 from engine.random import Generator, default_generator
 from engine.tensor import Tensor
 
 __all__ = [
-    "ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset",
+    "ChainDataset",
+    "ConcatDataset",
+    "Dataset",
+    "IterableDataset",
+    "StackDataset",
+    "Subset",
+    "TensorDataset",
     "random_split",
-]  # fmt: skip
+]
 
 _T = TypeVar("_T", covariant=True)
 
@@ -223,6 +229,6 @@ def random_split(
                 )
     if sum(lengths) != len(dataset):  # type: ignore[arg-type]
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
-    indices = engine.randperm(int(sum(lengths)), generator=generator).tolist()
+    indices = torch.randperm(int(sum(lengths)), generator=generator).tolist()
     ends = list(itertools.accumulate(int(length) for length in lengths))
     return [Subset(dataset, indices[end - int(n) : end]) for end, n in zip(ends, lengths)]

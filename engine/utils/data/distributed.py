@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import engine
+from engine.ops import functions as torch
 from engine.random import Generator
 from engine.utils.data.sampler import Sampler
 
@@ -24,12 +24,18 @@ class DistributedSampler(Sampler[int]):
     """
 
     def __init__(
-        self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
-        seed: int = 0, drop_last: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
         if num_replicas is None or rank is None:
-            distributed: Any = engine.distributed
-            if not getattr(distributed, "is_available", lambda: False)():
+            from engine import distributed  # for its weight: every loader imports this module
+
+            if not distributed.is_available():
                 raise RuntimeError("Requires distributed package to be available")
             num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
             rank = distributed.get_rank() if rank is None else rank
@@ -49,7 +55,7 @@ class DistributedSampler(Sampler[int]):
         if self.shuffle:
             generator = Generator()
             generator.manual_seed(self.seed + self.epoch)
-            indices = engine.randperm(count, generator=generator).tolist()
+            indices = torch.randperm(count, generator=generator).tolist()
         else:
             indices = list(range(count))
         if not self.drop_last and indices:

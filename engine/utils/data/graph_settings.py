@@ -20,7 +20,7 @@ def _chain(datapipe: Any) -> Iterator[Any]:
 
 
 def apply_shuffle_settings(datapipe: Any, shuffle: bool | None = None) -> Any:
-    """`datapipe` itself, with every shuffler in it on or off; None leaves them."""
+    """`datapipe` itself, with every shuffler in it enabled or disabled; None leaves them."""
     if shuffle is not None:
         for pipe in _chain(datapipe):
             if isinstance(pipe, Shuffler):
@@ -30,9 +30,9 @@ def apply_shuffle_settings(datapipe: Any, shuffle: bool | None = None) -> Any:
 
 def apply_random_seed(datapipe: Any, rng: Any) -> Any:
     """`datapipe` itself, with a seed drawn from the Generator `rng` for every shuffler in it."""
-    import engine
+    from engine.ops import functions as torch
 
     for pipe in _chain(datapipe):
         if isinstance(pipe, Shuffler):
-            pipe.set_seed(int(engine.randint(0, 2**62, (), generator=rng)))
+            pipe.set_seed(int(torch.randint(0, 2**62, (), generator=rng)))
     return datapipe

@@ -9,12 +9,17 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
-import engine
+from engine.ops import functions as torch
 from engine.random import Generator, default_generator
 
 __all__ = [
-    "BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler",
-]  # fmt: skip
+    "BatchSampler",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "SubsetRandomSampler",
+    "WeightedRandomSampler",
+]
 
 _T = TypeVar("_T", covariant=True)
 
@@ -63,9 +68,12 @@ class RandomSampler(Sampler[int]):
     """
 
     def __init__(
-        self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
         generator: Generator | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.data_source, self.replacement, self._num_samples = data_source, replacement, num_samples
         self.generator = generator
         if not isinstance(replacement, bool):
@@ -77,7 +85,7 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """How many indices an epoch has."""
+        """The number of indices in an epoch."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -87,15 +95,15 @@ class RandomSampler(Sampler[int]):
             left = self.num_samples
             while left > 0:
                 size = min(left, 32)
-                yield from engine.randint(high=count, size=(size,), dtype=engine.int64, generator=generator).tolist()
+                yield from torch.randint(high=count, size=(size,), dtype=torch.int64, generator=generator).tolist()
                 left -= size
             return
         if count == 0:
             return
         for _ in range(self.num_samples // count):
-            yield from engine.randperm(count, generator=generator).tolist()
+            yield from torch.randperm(count, generator=generator).tolist()
         if self.num_samples % count:
-            yield from engine.randperm(count, generator=generator).tolist()[: self.num_samples % count]
+            yield from torch.randperm(count, generator=generator).tolist()[: self.num_samples % count]
 
     def __len__(self) -> int:
         return self.num_samples
@@ -108,7 +116,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        for i in engine.randperm(len(self.indices), generator=self.generator).tolist():
+        for i in torch.randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -122,13 +130,17 @@ class WeightedRandomSampler(Sampler[int]):
     """
 
     def __init__(
-        self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Generator | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
             raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
         if not isinstance(replacement, bool):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
-        self.weights = engine.as_tensor(weights, dtype=engine.double)
+        self.weights = torch.as_tensor(weights, dtype=torch.double)
         if self.weights.dim() != 1:
             raise ValueError(
                 f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}"
@@ -136,7 +148,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
-        drawn = engine.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
+        drawn = torch.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
         yield from drawn.tolist()
 
     def __len__(self) -> int:

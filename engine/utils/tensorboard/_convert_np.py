@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.tensor import Tensor
 
 __all__ = ["make_np"]

@@ -46,13 +46,13 @@ def make_sprite(label_img: Any, save_path: Any) -> None:
 
 
 def make_mat(matlist: Sequence[Sequence[Any]], save_path: Any) -> None:
-    """tensors.tsv: a vector a line."""
+    """tensors.tsv: a vector per line."""
     lines = ["\t".join(str(x) for x in row) for row in matlist]
     (Path(save_path) / "tensors.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def get_embedding_info(metadata: Any, label_img: Any, subdir: str, global_step: Any, tag: str) -> Any:
-    """What the projector is told of an embedding: where its files are."""
+    """Build the projector's entry for an embedding: the paths of its files."""
     info = EmbeddingInfo(tensor_name=f"{tag}:{str(global_step).zfill(5)}", tensor_path=f"{subdir}/tensors.tsv")
     if metadata is not None:
         info.metadata_path = f"{subdir}/metadata.tsv"

@@ -44,9 +44,10 @@ def _summary(tag: str, **content: Any) -> Any:
 
 
 def hparams(
-    hparam_dict: Mapping[str, Any] | None = None, metric_dict: Mapping[str, Any] | None = None,
+    hparam_dict: Mapping[str, Any] | None = None,
+    metric_dict: Mapping[str, Any] | None = None,
     hparam_domain_discrete: Mapping[str, list[Any]] | None = None,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+) -> tuple[Any, Any, Any]:
     """The experiment, the start and the end of a run.  TypeError for what is no dict, ValueError for other values."""
     for name, given in (("hparam_dict", hparam_dict), ("metric_dict", metric_dict)):
         if not isinstance(given, Mapping):

@@ -10,10 +10,10 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 
-from engine.grad_mode import no_grad
+from engine.core.grad_mode import no_grad
 
 if TYPE_CHECKING:
-    from engine.jit.graphs import Graph, Node, Value
+    from engine.jit.archive.graphs import Graph, Node, Value
 
 __all__ = ["graph"]
 
@@ -108,6 +108,12 @@ def _node(name: str, kind: str, inputs: list[str], value: Value) -> Any:
         if given.node().kind() == "prim::Constant":
             constants[str(position)] = repr(given.toIValue())
     text = ", ".join(f"{n}: {v}" for n, v in constants.items())
-    return NodeDef(name=name, op=kind, input=inputs, attr={
-        "attr": AttrValue(s=text.encode("utf-8")), "type": AttrValue(s=str(value.type()).encode("utf-8")),
-    })  # fmt: skip
+    return NodeDef(
+        name=name,
+        op=kind,
+        input=inputs,
+        attr={
+            "attr": AttrValue(s=text.encode("utf-8")),
+            "type": AttrValue(s=str(value.type()).encode("utf-8")),
+        },
+    )

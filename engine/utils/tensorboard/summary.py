@@ -1,4 +1,5 @@
-"""What `SummaryWriter` writes, as the protobuf `Summary` of the package tensorboard: one function for each kind."""
+"""The records that `SummaryWriter` writes, as the protobuf `Summary` of the package tensorboard: one function for each
+kind."""
 
 from __future__ import annotations
 
@@ -23,10 +24,25 @@ from engine.utils.tensorboard._hparams import hparams
 from engine.utils.tensorboard._utils import _prepare_video, convert_to_HWC, png
 
 __all__ = [
-    "audio", "compute_curve", "custom_scalars", "draw_boxes", "histogram", "histogram_raw", "hparams", "image",
-    "image_boxes", "make_histogram", "make_image", "mesh", "pr_curve", "pr_curve_raw", "scalar", "tensor_proto",
-    "text", "video",
-]  # fmt: skip
+    "audio",
+    "compute_curve",
+    "custom_scalars",
+    "draw_boxes",
+    "histogram",
+    "histogram_raw",
+    "hparams",
+    "image",
+    "image_boxes",
+    "make_histogram",
+    "make_image",
+    "mesh",
+    "pr_curve",
+    "pr_curve_raw",
+    "scalar",
+    "tensor_proto",
+    "text",
+    "video",
+]
 
 _MOST_THRESHOLDS = 127
 
@@ -50,8 +66,10 @@ def scalar(
     """A number; for `new_style` as a tensor, of float64 if `double_precision`.  AssertionError for several elements."""
     array = make_np(tensor).squeeze()
     if array.ndim:
-        raise AssertionError(f"Tensor should contain one element (0 dimensions). Was given size: {array.size} and "
-                             f"{array.ndim} dimensions.")  # fmt: skip
+        raise AssertionError(
+            f"Tensor should contain one element (0 dimensions). Was given size: {array.size} and "
+            f"{array.ndim} dimensions."
+        )
     number = float(array)
     if new_style:
         kind, values = ("DT_DOUBLE", "double_val") if double_precision else ("DT_FLOAT", "float_val")
@@ -69,8 +87,15 @@ def histogram_raw(
     name: str, min: Any, max: Any, num: Any, sum: Any, sum_squares: Any, bucket_limits: Any, bucket_counts: Any
 ) -> Any:
     """A histogram whose buckets are there already: limits are their right edges."""
-    found = HistogramProto(min=min, max=max, num=num, sum=sum, sum_squares=sum_squares,
-                           bucket_limit=_numbers(bucket_limits), bucket=_numbers(bucket_counts))  # fmt: skip
+    found = HistogramProto(
+        min=min,
+        max=max,
+        num=num,
+        sum=sum,
+        sum_squares=sum_squares,
+        bucket_limit=_numbers(bucket_limits),
+        bucket=_numbers(bucket_counts),
+    )
     return _one(name, histo=found)
 
 
@@ -79,7 +104,7 @@ def _numbers(values: Any) -> list[float]:
 
 
 def histogram(name: str, values: Any, bins: Any, max_bins: int | None = None) -> Any:
-    """How values spread.  ValueError where there are none."""
+    """Build the summary of a histogram of values.  ValueError where there are none."""
     return _one(name, histo=make_histogram(make_np(values).astype(float), bins, max_bins))
 
 
@@ -98,13 +123,18 @@ def make_histogram(values: np.ndarray, bins: Any, max_bins: int | None = None) -
         raise ValueError("The histogram is empty, please file a bug report.")
     first, last = int(used[0]), int(used[-1])
     return HistogramProto(
-        min=values.min(), max=values.max(), num=values.size, sum=values.sum(), sum_squares=values.dot(values),
-        bucket_limit=limits[first : last + 2].tolist(), bucket=[0, *counts[first : last + 1].tolist()],
-    )  # fmt: skip
+        min=values.min(),
+        max=values.max(),
+        num=values.size,
+        sum=values.sum(),
+        sum_squares=values.dot(values),
+        bucket_limit=limits[first : last + 2].tolist(),
+        bucket=[0, *counts[first : last + 1].tolist()],
+    )
 
 
 def _calc_scale_factor(tensor: Any) -> int:
-    """What makes bytes of the elements: 1 for bytes, 255 for numbers of 0 to 1."""
+    """Return the factor that makes bytes of the elements: 1 for bytes, 255 for numbers of 0 to 1."""
     return 1 if make_np(tensor).dtype == np.uint8 else 255
 
 
@@ -147,13 +177,13 @@ def make_image(tensor: np.ndarray, rescale: float = 1, rois: Any = None, labels:
     from PIL import Image
 
     height, width, channels = tensor.shape
-    picture = Image.fromarray(tensor if channels > 1 else tensor[:, :, 0])
+    canvas = Image.fromarray(tensor if channels > 1 else tensor[:, :, 0])
     if rois is not None:
-        picture = draw_boxes(picture, rois, labels)
+        canvas = draw_boxes(canvas, rois, labels)
     size = int(width * rescale), int(height * rescale)
     if size != (width, height):
-        picture = picture.resize(size)
-    return Summary.Image(height=size[1], width=size[0], colorspace=channels, encoded_image_string=png(picture))
+        canvas = canvas.resize(size)
+    return Summary.Image(height=size[1], width=size[0], colorspace=channels, encoded_image_string=png(canvas))
 
 
 def video(tag: str, tensor: Any, fps: float = 4) -> Any:
@@ -186,8 +216,13 @@ def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Any:
         writer.setsampwidth(2)
         writer.setframerate(sample_rate)
         writer.writeframes(whole.tobytes())
-    found = Summary.Audio(sample_rate=sample_rate, num_channels=1, length_frames=samples.size,
-                          encoded_audio_string=file.getvalue(), content_type="audio/wav")  # fmt: skip
+    found = Summary.Audio(
+        sample_rate=sample_rate,
+        num_channels=1,
+        length_frames=samples.size,
+        encoded_audio_string=file.getvalue(),
+        content_type="audio/wav",
+    )
     return _one(tag, audio=found)
 
 
@@ -198,7 +233,7 @@ def text(tag: str, text: str) -> Any:
 
 
 def custom_scalars(layout: Mapping[str, Mapping[str, tuple[str, Sequence[str]]]]) -> Any:
-    """Which scalars stand in one chart: category -> title -> ("Multiline" or "Margin", tags)."""
+    """Build the layout of charts with several scalars: category -> title -> ("Multiline" or "Margin", tags)."""
     categories = []
     for name, charts in layout.items():
         found = []
@@ -244,7 +279,7 @@ def _curve(tag: str, data: np.ndarray, num_thresholds: int) -> Any:
 def compute_curve(
     labels: np.ndarray, predictions: np.ndarray, num_thresholds: int | None = None, weights: Any = None
 ) -> np.ndarray:
-    """Counts and ratios of what lies over each threshold.
+    """Counts and ratios of what is over each threshold.
 
     labels (n), predictions (n), weights (n) or a number -> (6, num_thresholds): true and false positives, true and
     false negatives, precision, recall.
@@ -262,9 +297,14 @@ def compute_curve(
 
 
 def mesh(
-    tag: str, vertices: Any, colors: Any, faces: Any, config_dict: Any, display_name: str | None = None,
+    tag: str,
+    vertices: Any,
+    colors: Any,
+    faces: Any,
+    config_dict: Any,
+    display_name: str | None = None,
     description: str | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Points (B, n, 3), their colors (B, n, 3) and triangles (B, m, 3) of a scene."""
     kinds = MeshPluginData.ContentType
     given = [(vertices, kinds.Value("VERTEX")), (faces, kinds.Value("FACE")), (colors, kinds.Value("COLOR"))]

@@ -76,9 +76,14 @@ class SummaryWriter:
     """Writes values of a training to `log_dir`, by default runs/<time>_<host><comment>."""
 
     def __init__(
-        self, log_dir: Any = None, comment: str = "", purge_step: Any = None, max_queue: int = 10,
-        flush_secs: int = 120, filename_suffix: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        log_dir: Any = None,
+        comment: str = "",
+        purge_step: Any = None,
+        max_queue: int = 10,
+        flush_secs: int = 120,
+        filename_suffix: str = "",
+    ) -> None:
         if not log_dir:
             log_dir = os.path.join("runs", time.strftime("%b%d_%H-%M-%S") + "_" + platform.node() + comment)
         self.log_dir = str(log_dir)
@@ -109,9 +114,13 @@ class SummaryWriter:
         return self.log_dir
 
     def add_hparams(
-        self, hparam_dict: Mapping[str, Any], metric_dict: Mapping[str, Any], hparam_domain_discrete: Any = None,
-        run_name: str | None = None, global_step: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        hparam_dict: Mapping[str, Any],
+        metric_dict: Mapping[str, Any],
+        hparam_domain_discrete: Any = None,
+        run_name: str | None = None,
+        global_step: Any = None,
+    ) -> None:
         """Hyperparameters and what came of them, in a folder of its own below this one."""
         summaries = summary.hparams(hparam_dict, metric_dict, hparam_domain_discrete)
         folder = os.path.join(self._get_file_writer().get_logdir(), run_name or str(time.time()))
@@ -122,9 +131,14 @@ class SummaryWriter:
                 writer.add_scalar(name, value, global_step)
 
     def add_scalar(
-        self, tag: str, scalar_value: Any, global_step: Any = None, walltime: float | None = None,
-        new_style: bool = False, double_precision: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        scalar_value: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        new_style: bool = False,
+        double_precision: bool = False,
+    ) -> None:
         """A number at a step."""
         found = summary.scalar(tag, scalar_value, new_style=new_style, double_precision=double_precision)
         self._add(found, global_step, walltime)
@@ -147,18 +161,32 @@ class SummaryWriter:
         self._add(summary.tensor_proto(tag, tensor), global_step, walltime)
 
     def add_histogram(
-        self, tag: str, values: Any, global_step: Any = None, bins: Any = "tensorflow", walltime: float | None = None,
+        self,
+        tag: str,
+        values: Any,
+        global_step: Any = None,
+        bins: Any = "tensorflow",
+        walltime: float | None = None,
         max_bins: int | None = None,
-    ) -> None:  # fmt: skip
-        """How values spread.  ValueError where there are none."""
+    ) -> None:
+        """Add a histogram of values.  ValueError where there are none."""
         if isinstance(bins, str) and bins == "tensorflow":
             bins = self.default_bins
         self._add(summary.histogram(tag, values, bins, max_bins), global_step, walltime)
 
     def add_histogram_raw(
-        self, tag: str, min: Any, max: Any, num: Any, sum: Any, sum_squares: Any, bucket_limits: Any,
-        bucket_counts: Any, global_step: Any = None, walltime: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        min: Any,
+        max: Any,
+        num: Any,
+        sum: Any,
+        sum_squares: Any,
+        bucket_limits: Any,
+        bucket_counts: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
         """A histogram whose buckets are there already.  ValueError where limits and counts differ in number."""
         if len(bucket_limits) != len(bucket_counts):
             raise ValueError("len(bucket_limits) != len(bucket_counts), see the document.")
@@ -166,23 +194,38 @@ class SummaryWriter:
         self._add(found, global_step, walltime)
 
     def add_image(
-        self, tag: str, img_tensor: Any, global_step: Any = None, walltime: float | None = None,
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
         dataformats: str = "CHW",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """An image: bytes, or floats 0 to 1; needs Pillow."""
         self._add(summary.image(tag, img_tensor, dataformats=dataformats), global_step, walltime)
 
     def add_images(
-        self, tag: str, img_tensor: Any, global_step: Any = None, walltime: float | None = None,
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
         dataformats: str = "NCHW",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A batch of images as a grid: bytes, or floats 0 to 1; needs Pillow."""
         self._add(summary.image(tag, img_tensor, dataformats=dataformats), global_step, walltime)
 
     def add_image_with_boxes(
-        self, tag: str, img_tensor: Any, box_tensor: Any, global_step: Any = None, walltime: float | None = None,
-        rescale: float = 1, dataformats: str = "CHW", labels: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        img_tensor: Any,
+        box_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        rescale: float = 1,
+        dataformats: str = "CHW",
+        labels: Any = None,
+    ) -> None:
         """An image with boxes (n, 4) of x and y at the top left and the bottom right, with labels (n)."""
         if isinstance(labels, str):
             labels = [labels]
@@ -233,9 +276,14 @@ class SummaryWriter:
         return "".join(c if c.isascii() and c.isalnum() else "".join(f"%{b:02x}" for b in c.encode()) for c in rawstr)
 
     def add_embedding(
-        self, mat: Any, metadata: Any = None, label_img: Any = None, global_step: Any = None, tag: str = "default",
+        self,
+        mat: Any,
+        metadata: Any = None,
+        label_img: Any = None,
+        global_step: Any = None,
+        tag: str = "default",
         metadata_header: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Vectors (n, d) with labels (n) and images (n, C, H, H) for the projector; as many of each."""
         vectors = make_np(mat)
         step = 0 if global_step is None else global_step
@@ -260,22 +308,44 @@ class SummaryWriter:
         write_pbtxt(base, text_of(self._projector_config))
 
     def add_pr_curve(
-        self, tag: str, labels: Any, predictions: Any, global_step: Any = None, num_thresholds: int = 127,
-        weights: Any = None, walltime: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        labels: Any,
+        predictions: Any,
+        global_step: Any = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
         """Precision and recall of labels (n) of 0 and 1 and predictions (n) of 0 to 1."""
         self._add(summary.pr_curve(tag, labels, predictions, num_thresholds, weights), global_step, walltime)
 
     def add_pr_curve_raw(
-        self, tag: str, true_positive_counts: Any, false_positive_counts: Any, true_negative_counts: Any,
-        false_negative_counts: Any, precision: Any, recall: Any, global_step: Any = None, num_thresholds: int = 127,
-        weights: Any = None, walltime: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        true_positive_counts: Any,
+        false_positive_counts: Any,
+        true_negative_counts: Any,
+        false_negative_counts: Any,
+        precision: Any,
+        recall: Any,
+        global_step: Any = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
         """Precision and recall whose counts are there already, one for each threshold."""
         found = summary.pr_curve_raw(
-            tag, true_positive_counts, false_positive_counts, true_negative_counts, false_negative_counts, precision,
-            recall, num_thresholds, weights,
-        )  # fmt: skip
+            tag,
+            true_positive_counts,
+            false_positive_counts,
+            true_negative_counts,
+            false_negative_counts,
+            precision,
+            recall,
+            num_thresholds,
+            weights,
+        )
         self._add(found, global_step, walltime)
 
     def add_custom_scalars_multilinechart(self, tags: Any, category: str = "default", title: str = "untitled") -> None:
@@ -289,13 +359,19 @@ class SummaryWriter:
         self.add_custom_scalars({category: {title: ("Margin", tags)}})
 
     def add_custom_scalars(self, layout: Mapping[str, Any]) -> None:
-        """Which scalars stand in one chart: category -> title -> ("Multiline" or "Margin", tags)."""
+        """Add the layout of charts with several scalars: category -> title -> ("Multiline" or "Margin", tags)."""
         self._add(summary.custom_scalars(layout), None, None)
 
     def add_mesh(
-        self, tag: str, vertices: Any, colors: Any = None, faces: Any = None, config_dict: Any = None,
-        global_step: Any = None, walltime: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tag: str,
+        vertices: Any,
+        colors: Any = None,
+        faces: Any = None,
+        config_dict: Any = None,
+        global_step: Any = None,
+        walltime: float | None = None,
+    ) -> None:
         """Points (B, n, 3) with colors (B, n, 3), and triangles (B, m, 3) between them."""
         self._add(summary.mesh(tag, vertices, colors, faces, config_dict), global_step, walltime)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from engine import dtypes, nn
+from engine import nn
+from engine.core import dtypes
 from engine.nn.modules.module import Module
 from engine.nn.quantized.observers import (
     FixedQParamsObserver,
@@ -66,7 +67,7 @@ _WHY = "dynamic and static quantization after training are, `quantize_dynamic`, 
 
 
 class FakeQuantizeBase(Module):
-    """What rounds values as quantization would; nothing here does."""
+    """The base of modules that round values as quantization would; nothing here does."""
 
 
 def _refuse(name: str) -> Any:
@@ -95,9 +96,13 @@ def _dynamic() -> dict[type, type]:
     from engine.nn.quantized import dynamic
 
     return {
-        nn.Linear: dynamic.Linear, nn.LSTM: dynamic.LSTM, nn.GRU: dynamic.GRU, nn.LSTMCell: dynamic.LSTMCell,
-        nn.GRUCell: dynamic.GRUCell, nn.RNNCell: dynamic.RNNCell,
-    }  # fmt: skip
+        nn.Linear: dynamic.Linear,
+        nn.LSTM: dynamic.LSTM,
+        nn.GRU: dynamic.GRU,
+        nn.LSTMCell: dynamic.LSTMCell,
+        nn.GRUCell: dynamic.GRUCell,
+        nn.RNNCell: dynamic.RNNCell,
+    }
 
 
 def get_default_dynamic_quant_module_mappings() -> dict[type, type]:

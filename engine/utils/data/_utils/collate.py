@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import engine
+from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["collate", "default_collate", "default_collate_err_msg_format", "default_collate_fn_map", "default_convert"]
@@ -57,7 +57,7 @@ def default_convert(data: Any) -> Any:
             return data
         if isinstance(data, np.str_ | np.bytes_):
             return data
-        return engine.as_tensor(data)
+        return torch.as_tensor(data)
     if isinstance(data, collections.abc.Mapping):
         return _rebuilt_mapping(data, {key: default_convert(data[key]) for key in data})
     if isinstance(data, tuple) and hasattr(data, "_fields"):
@@ -100,7 +100,7 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None 
 
 def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
     """Tensors (*) -> (N, *)."""
-    return engine.stack(list(batch), 0)  # type: ignore[no-any-return]
+    return torch.stack(list(batch), 0)  # type: ignore[no-any-return]
 
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -108,22 +108,22 @@ def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
     elem = batch[0]
     if np_str_obj_array_pattern.search(elem.dtype.str) is not None:
         raise TypeError(default_collate_err_msg_format.format(elem.dtype))
-    return collate([engine.as_tensor(b) for b in batch], collate_fn_map=collate_fn_map)
+    return collate([torch.as_tensor(b) for b in batch], collate_fn_map=collate_fn_map)
 
 
 def collate_numpy_scalar_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
     """numpy scalars -> Tensor (N)."""
-    return engine.as_tensor(np.asarray(batch))  # type: ignore[no-any-return]
+    return torch.as_tensor(np.asarray(batch))  # type: ignore[no-any-return]
 
 
 def collate_float_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
     """Python floats -> float64 Tensor (N)."""
-    return engine.tensor(list(batch), dtype=engine.float64)  # type: ignore[no-any-return]
+    return torch.tensor(list(batch), dtype=torch.float64)  # type: ignore[no-any-return]
 
 
 def collate_int_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
     """Python ints (or bools) -> Tensor (N)."""
-    return engine.tensor(list(batch))  # type: ignore[no-any-return]
+    return torch.tensor(list(batch))  # type: ignore[no-any-return]
 
 
 def collate_str_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:

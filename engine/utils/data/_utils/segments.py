@@ -1,4 +1,4 @@
-"""How a worker's batches reach the loader: in segments of memory that both map and that are used again.
+"""The transport of a worker's batches to the loader: in segments of memory that both map and that are used again.
 
 Note [Segments]
 A message is pickled with its arrays left out (pickle protocol 5's out-of-band buffers).  The worker copies those into a
@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from engine import dtypes
+from engine.core import dtypes
+from engine.core.storage import Memory
 from engine.multiprocessing.blocks import Bytes, Mapping
-from engine.storage import Memory
 
 __all__ = ["Receiver", "Sender"]
 
@@ -126,7 +126,7 @@ class Sender:
 
 
 class _Lease:
-    """What the arrays of one batch share: when the last of them dies, their segment is free."""
+    """The lease on a segment that the arrays of one batch share: when the last of them dies, the segment is free."""
 
     def __init__(self, number: int, freed: deque[int]) -> None:
         self.number, self.freed = number, freed

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-import engine
-from engine._utils import ExceptionWrapper
+from engine.backends.cpu import threads
+from engine.ops import functions as torch
 from engine.utils.data._utils.fetch import create_fetcher
 from engine.utils.data._utils.segments import Sender
+from engine.utils.torch_utils import ExceptionWrapper
 
 __all__ = ["ExceptionWrapper", "WorkerInfo", "get_worker_info"]
 
@@ -27,7 +28,7 @@ POLL = 0.5  # seconds between two looks at whether the loader is still there
 
 
 class WorkerInfo:
-    """What a worker knows of itself: `id` (0 to num_workers - 1), `num_workers`, `seed`, `dataset` (its copy)."""
+    """The description of a worker: `id` (0 to num_workers - 1), `num_workers`, `seed`, `dataset` (its copy)."""
 
     id: int
     num_workers: int
@@ -50,6 +51,21 @@ _worker_info: WorkerInfo | None = None
 def get_worker_info() -> WorkerInfo | None:
     """The WorkerInfo of this worker process; None in the main process."""
     return _worker_info
+
+
+class Flag:
+    """A bool of two processes, set once.  It has no lock: a worker that is killed while it looks would keep it."""
+
+    def __init__(self, context: Any) -> None:
+        self._value = context.RawValue("b", 0)
+
+    def set(self) -> None:
+        """Set it, for every process that has it."""
+        self._value.value = 1
+
+    def is_set(self) -> bool:
+        """Return whether some process has set it."""
+        return bool(self._value.value)
 
 
 class Iterating:
@@ -92,36 +108,63 @@ def _send(sender: Sender, message: tuple[Any, Any], worker: int) -> None:
 
 
 def worker_loop(
-    iterable: bool, dataset: Any, index_queue: Any, connection: Any, done: Any, auto_collation: bool,
-    collate_fn: Callable[[Any], Any], drop_last: bool, base_seed: int, init_fn: Callable[[int], None] | None,
-    worker: int, num_workers: int,
-) -> None:  # fmt: skip
+    iterable: bool,
+    dataset: Any,
+    index_queue: Any,
+    connection: Any,
+    done: Flag,
+    auto_collation: bool,
+    collate_fn: Callable[[Any], Any],
+    drop_last: bool,
+    base_seed: int,
+    init_fn: Callable[[int], None] | None,
+    worker: int,
+    num_workers: int,
+) -> None:
     """Take (task, index, freed segments) from `index_queue`, send (task, data), until None or the parent's end."""
     global _worker_info
     sender = Sender(connection)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has ended, or this loader
         _loop(
-            iterable, dataset, index_queue, sender, done, auto_collation, collate_fn, drop_last, base_seed, init_fn,
-            worker, num_workers,
-        )  # fmt: skip
+            iterable,
+            dataset,
+            index_queue,
+            sender,
+            done,
+            auto_collation,
+            collate_fn,
+            drop_last,
+            base_seed,
+            init_fn,
+            worker,
+            num_workers,
+        )
 
 
 def _loop(
-    iterable: bool, dataset: Any, index_queue: Any, sender: Sender, done: Any, auto_collation: bool,
-    collate_fn: Callable[[Any], Any], drop_last: bool, base_seed: int, init_fn: Callable[[int], None] | None,
-    worker: int, num_workers: int,
-) -> None:  # fmt: skip
+    iterable: bool,
+    dataset: Any,
+    index_queue: Any,
+    sender: Sender,
+    done: Flag,
+    auto_collation: bool,
+    collate_fn: Callable[[Any], Any],
+    drop_last: bool,
+    base_seed: int,
+    init_fn: Callable[[int], None] | None,
+    worker: int,
+    num_workers: int,
+) -> None:
     global _worker_info
     parent = multiprocessing.parent_process()
     init_error: ExceptionWrapper | None = None
     fetcher: Any = None
     ended = False
     try:
-        if hasattr(engine, "set_num_threads"):
-            engine.set_num_threads(1)
+        threads.set_num_threads(1)
         seed = base_seed + worker
         python_random.seed(seed)
-        engine.manual_seed(seed)
+        torch.manual_seed(seed)
         np.random.seed(np.random.SeedSequence([base_seed, worker]).generate_state(4))
         _worker_info = WorkerInfo(id=worker, num_workers=num_workers, seed=seed, dataset=dataset)
         if init_fn is not None:

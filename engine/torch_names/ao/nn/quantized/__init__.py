@@ -6,9 +6,21 @@ from engine.nn.quantized.static import BatchNorm2d, BatchNorm3d, Conv1d, Conv2d,
 from engine.torch_names import refused
 
 __all__ = [
-    "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "DeQuantize", "FloatFunctional", "Hardswish",
-    "LeakyReLU", "Linear", "QFunctional", "Quantize", "ReLU6", "Sigmoid",
-]  # fmt: skip
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "DeQuantize",
+    "FloatFunctional",
+    "Hardswish",
+    "LeakyReLU",
+    "Linear",
+    "QFunctional",
+    "Quantize",
+    "ReLU6",
+    "Sigmoid",
+]
 
 _REST = """
 ConvTranspose1d ConvTranspose2d ConvTranspose3d Dropout ELU Embedding EmbeddingBag FXFloatFunctional GroupNorm

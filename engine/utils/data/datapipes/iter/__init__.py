@@ -84,8 +84,11 @@ class Batcher(IterDataPipe):
         if batch_size <= 0:
             raise AssertionError("Batch size is required to be larger than 0!")
         self.datapipe, self.batch_size, self.drop_last, self.wrapper_class = (
-            datapipe, batch_size, drop_last, wrapper_class,
-        )  # fmt: skip
+            datapipe,
+            batch_size,
+            drop_last,
+            wrapper_class,
+        )
 
     def __iter__(self) -> Iterator[Any]:
         batch: list[Any] = []
@@ -123,7 +126,7 @@ class Shuffler(IterDataPipe):
         self._enabled, self._seed = True, None
 
     def set_shuffle(self, shuffle: bool = True) -> Shuffler:
-        """Whether the order is changed."""
+        """Return whether the order is changed."""
         self._enabled = shuffle
         return self
 
@@ -138,9 +141,9 @@ class Shuffler(IterDataPipe):
             return
         seed, self._seed = self._seed, None
         if seed is None:
-            import engine
+            from engine.ops import functions as torch
 
-            seed = int(engine.randint(0, 2**62, (), generator=default_generator))
+            seed = int(torch.randint(0, 2**62, (), generator=default_generator))
         chance = random.Random(seed)
         buffer: list[Any] = []
         for x in self.datapipe:

@@ -1,0 +1,228 @@
+"""Copies of arrays that lie in another order: transposed matrices, heads of attention, images.
+
+Note [Transposed copies]
+numpy copies along the last dim of the target.  Where the source has another order, each of those elements comes from
+a line of memory of its own; of widths like 512 and 1024 those lines share few places of the cache, so that each is
+read many times: a transposed matrix of 1536 x 512 took 3.2 ms, PyTorch 0.8.  oneDNN makes a program for such a copy
+(0.3 ms), which takes 0.2: it does for what is large, or is copied like that again.  Other types, and processors
+without oneDNN: the target's last dim is cut, so that a line is read whole while it is in the cache (0.7 ms).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import threads
+from engine.backends.cpu.allocator import empty
+from engine.core.layouts import (
+    ChannelsLast,
+    asks_channels_last,
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    copy_preserved,
+    empty_in_format,
+    lies_channels_last,
+    preserve_format,
+)
+from engine.core.lru import LRU
+
+__all__ = [
+    "RestoreTorchOrder",
+    "as_channels_last",
+    "contiguous",
+    "copy",
+    "copy_in_format",
+    "empty_channels_last",
+    "empty_image",
+    "follow",
+    "image",
+    "in_c_order",
+    "in_torch_order",
+    "to_channels_last",
+]
+
+FEW = 1 << 14  # elements below which numpy's copy is as fast
+_MANY = 1 << 20  # elements whose first copy pays for a program
+_CUT = 32  # elements of the target's last dim that are copied at once
+_ALIKE = 2048  # bytes: elements so far apart, or a multiple, share places of the cache
+_SHARE = 1 << 17  # elements per thread copies at least
+
+_seen: LRU[Any, bool] = LRU(1 << 12)  # layouts that were copied once
+
+
+def contiguous(source: np.ndarray) -> np.ndarray:
+    """A copy in C order.  (*) -> (*)."""
+    if source.size < FEW or source.flags.c_contiguous or source.dtype.hasobject:
+        return source.copy("C")
+    target = empty(source.shape, source.dtype)
+    copy(target, source)
+    return target
+
+
+def copy(target: np.ndarray, source: np.ndarray) -> None:
+    """target[...] = source, of one shape and dtype, in memory that they do not share.  Note [Transposed copies]"""
+    if source.size < FEW or source.dtype != target.dtype:
+        target[...] = source
+        return
+    if not target.flags.c_contiguous:
+        order = sorted(range(target.ndim), key=lambda d: -target.strides[d])
+        target, source = target.transpose(order), source.transpose(order)
+    sizes = _joined(source)
+    if not target.flags.c_contiguous or len(sizes) < 2:
+        target[...] = source
+        return
+    target, source = target.reshape(sizes), source.reshape(sizes)
+    if _by_program(target, source):
+        return
+    if source.strides[-1] % _ALIKE or sizes[-1] <= _CUT:
+        target[...] = source
+        return
+    _in_cuts(target, source)
+
+
+def _joined(source: np.ndarray) -> list[int]:
+    """The sizes, with dims that are one run of memory as one."""
+    sizes: list[int] = []
+    step = 0
+    for n, s in zip(source.shape, source.strides):
+        if n == 1:
+            continue
+        if sizes and step == n * s:
+            sizes[-1] *= n
+        else:
+            sizes.append(n)
+        step = s
+    return sizes
+
+
+def _by_program(target: np.ndarray, source: np.ndarray) -> bool:
+    if source.itemsize != 4 or source.ndim > 6 or any(s <= 0 or s % 4 for s in source.strides):
+        return False
+    if source.size < _MANY:
+        key = (source.shape, source.strides)
+        if not _seen.get(key):
+            _seen[key] = True
+            return False
+    from engine.backends.onednn import arrays  # for the weight: only for large copies
+
+    return arrays.reorder(source, target)
+
+
+def _in_cuts(target: np.ndarray, source: np.ndarray) -> None:
+    size = target.shape[-1]
+    share = max(_CUT, size * _SHARE // target.size // _CUT * _CUT)
+
+    def work(first: int) -> None:
+        for i in range(first, min(first + share, size), _CUT):
+            target[..., i : i + _CUT] = source[..., i : i + _CUT]
+
+    threads.run(work, list(range(0, size, share)))
+
+
+# --- by memory format
+
+
+def in_torch_order(array: Any) -> Any:
+    """A ChannelsLast array as the contiguous array it stands for; anything else as it is."""
+    if type(array) is not ChannelsLast:
+        return array
+    if array.flags.c_contiguous:  # a weight: the array it shows
+        shown: Any = array.base
+        return shown if shown.shape == array.shape else array.view(np.ndarray)
+    return in_c_order(array.view(np.ndarray))
+
+
+class RestoreTorchOrder:
+    """The descriptor `_array` of the class: it is reached only of a converted tensor, whose memory it copies back.
+
+    It comes to the class with the first converted tensor (Note [Channels-last tensors]): with it Python reads `_array`
+    more slowly, also where it is set.
+    """
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        if tensor is None:
+            return self
+        converted = tensor._channels_last
+        if converted is None:
+            raise AttributeError(f"'{owner.__name__}' object has no attribute '_array'")
+        array = tensor._array = in_torch_order(converted)
+        tensor._channels_last = None
+        return array
+
+
+def to_channels_last(array: np.ndarray) -> ChannelsLast:
+    """A copy in channels-last memory; no copy of what the engine converted already, but of a weight, which it converts
+    where it is."""
+    if type(array) is ChannelsLast:
+        if lies_channels_last(array):
+            return array
+        array = array.view(np.ndarray)
+    result = empty_channels_last(array.shape, array.dtype)
+    copy(result.view(np.ndarray), array)
+    return result
+
+
+def image(array: Any) -> Any:
+    """Return the array in channels-last memory, as a plain numpy array: a copy unless it is laid out so."""
+    found = array if lies_channels_last(array) else to_channels_last(array)
+    return found.view(np.ndarray)
+
+
+def as_channels_last(array: Any) -> Any:
+    """Return the array in channels-last memory: a copy unless it is laid out so."""
+    return array if lies_channels_last(array) else to_channels_last(array)
+
+
+def empty_channels_last(shape: Sequence[int], dtype: Any) -> ChannelsLast:
+    """A new ChannelsLast array of logical sizes (N, C, *size)."""
+    inner, back = _order(tuple(shape))
+    return empty(inner, dtype).transpose(back).view(ChannelsLast)
+
+
+def empty_image(shape: Sequence[int], *operands: Any) -> Any:
+    """Return a new float32 image in channels-last memory: converted, or as users lay it out where an operand is so."""
+    made = empty_channels_last(shape, "float32")
+    return made.view(np.ndarray) if any(asks_channels_last(a) for a in operands) else made
+
+
+@functools.lru_cache(4096)
+def _order(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The sizes (N, *size, C) of the memory of (N, C, *size), and the permutation that leads from there back."""
+    ndim = len(shape)
+    return (shape[0], *shape[2:], shape[1]), (0, ndim - 1, *range(1, ndim - 1))
+
+
+def follow(xp: Any, result: Any, *operands: Any) -> Any:
+    """`result`, copied channels-last if the user made one of the operands so: the rule of convolutions and pooling."""
+    if not any(a is not None and asks_channels_last(a) for a in operands) or result.ndim not in (
+        4,
+        5,
+    ):
+        return result
+    return copy_in_format(xp, result, channels_last if result.ndim == 4 else channels_last_3d)
+
+
+def copy_in_format(xp: Any, array: Any, wanted: Any) -> Any:
+    """A copy in a memory format."""
+    if wanted is None or wanted is preserve_format:
+        return copy_preserved(xp, array)
+    if wanted is contiguous_format:
+        return in_c_order(array)
+    result = empty_in_format(xp, array.shape, array.dtype, wanted)
+    if type(array) is type(result) is np.ndarray:
+        copy(result, array)
+    else:
+        result[...] = array
+    return result
+
+
+def in_c_order(array: Any) -> Any:
+    """A copy whose elements lie in the order of the dims."""
+    if type(array) is not np.ndarray:
+        return array.copy("C")
+    return contiguous(array)

@@ -1,5 +1,0 @@
-"""torch.signal's name: `windows`."""
-
-from engine.signal import windows
-
-__all__ = ["windows"]

@@ -1,0 +1,5 @@
+"""torch.signal's name: `windows`."""
+
+from engine.torch_names.signal import windows
+
+__all__ = ["windows"]
