@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from hubcli._version import __version__
+from hubcli.base.version import __version__
 
 if TYPE_CHECKING:
     from hubcli.torch_hub import (

@@ -1,7 +1,7 @@
 """Exceptions with an exit status, a stable code and a hint: the one map from failure to status.
 
 Every error that a user can cause or meet is a `HubError`; `cli.py` prints `message`, then `hint:`.
-The statuses are the table of exit statuses in the README.
+docs/reference/exit_status.md explains each status.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class ExitStatus(IntEnum):
-    """Process exit statuses of `hub` (the README explains each)."""
+    """Process exit statuses of `hub` (docs/reference/exit_status.md explains each)."""
 
     OK = 0
     FAILURE = 1
@@ -62,7 +62,8 @@ class Cause(NamedTuple):
 
 
 class HubError(RuntimeError):
-    """What failed, with which value (`message`), what to do next (`hint`), the spec concerned.
+    """An error with four parts: what failed, with which value (`message`), what to do next (`hint`), the spec
+    concerned.
 
     `causes` are what led to it, the nearest first.
     """
@@ -151,7 +152,7 @@ class DependencyError(HubError):
 
 
 class UnusedDependencyError(DependencyError):
-    """What hubconf.py declares and is missing, although it imports without: --allow-missing goes on."""
+    """A declared dependency is missing, although hubconf.py imports without it: --allow-missing goes on."""
 
     code = "unused_dependencies"
 
@@ -196,7 +197,7 @@ def hinting() -> Iterator[None]:
 
 
 def as_document(error: HubError) -> dict[str, Any]:
-    """An error as JSON, for another process."""
+    """Return an error as JSON, for another process."""
     return {
         "code": error.code,
         "message": error.message[:2000],
@@ -207,7 +208,7 @@ def as_document(error: HubError) -> dict[str, Any]:
 
 
 def as_error(document: Mapping[str, Any]) -> HubError:
-    """The error that `as_document` was made of; what another process sent is cut, not believed."""
+    """Return the error that `as_document` was made of; what another process sent is cut, not believed."""
     kinds = {kind.code: kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, HubError)}
     kinds[NotFoundError.code] = NotFoundError
     texts = {name: value[:2000] if isinstance(value, str) else None for name, value in document.items()}

@@ -8,6 +8,7 @@ They are also the public functions of `hubcli`.  What differs from torch.hub:
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 from builtins import list as _list
@@ -16,15 +17,19 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlparse
 
-from hubcli import output, paths, settings, trust
-from hubcli.cache import store, weights
-from hubcli.cache.store import Checkout
+from hubcli.base import output, paths
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import weights
+from hubcli.cache.cache import Cache
+from hubcli.cache.checkouts import Checkout
 from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError, hinting
-from hubcli.net import http, huggingface
+from hubcli.net.http import fetch as http
+from hubcli.net.storage import huggingface
 from hubcli.reading import binding, hubconf
 from hubcli.reading.hubconf import missing_callable, near_names
-from hubcli.running import checkpoints, invoke
-from hubcli.spec import RepoSpec
+from hubcli.running import checkpoints, invoke, isolation
+from hubcli.trust import gates
 
 __all__ = [
     "HASH_REGEX",
@@ -59,25 +64,51 @@ def _takes_github(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def get_dir() -> str:
-    """The cache folder: `set_dir`, else TORCH_HUB_DIR, else `~/.torch/hub`."""
+    """Return the cache folder: `set_dir`, else TORCH_HUB_DIR, else `~/.torch/hub`.
+
+    Returns:
+        The folder's path; it need not exist yet.
+
+    Raises:
+        UsageError: this user has no home folder, and no setting names another.
+    """
     return str(paths.hub_dir())
 
 
 def _get_torch_home() -> str:
-    """The folder above `get_dir()`: packages keep files of their own beside the hub's."""
+    """Return the folder above `get_dir()`: packages keep files of their own beside the hub's."""
     return str(paths.hub_dir().parent)
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
-    """Use folder `d` as the cache in this process; `~` is expanded."""
+    """Use a folder as the cache in this process.
+
+    Args:
+        d: The folder; `~` is expanded.
+
+    Raises:
+        UsageError: the path is empty, or `~` cannot be expanded.
+    """
     paths.set_dir(d)
 
 
 def pull(repo_or_dir: str, *, force_reload: bool = False, verbose: bool = True) -> Checkout:
-    """Fetch a repository's code into the cache and return its `Checkout`; nothing is executed."""
+    """Fetch a repository's code into the cache; nothing is executed.
+
+    Args:
+        repo_or_dir: `owner/repo[:ref]`, a URL or a folder.
+        force_reload: Fetch the code anew.
+        verbose: Say on stderr what is taken from the cache.
+
+    Returns:
+        The `Checkout`: its path, ref, kind and commit.
+
+    Raises:
+        HubError: the repository or ref cannot be found, fetched or accepted; `status` and `code` say why.
+    """
     spec = RepoSpec.parse(repo_or_dir)
     with hinting():
-        checkout = store.ensure(spec, force_reload=force_reload)
+        checkout = Cache.current().checkout(spec, Request.current(reload=force_reload))
     _say_cached(checkout, verbose)
     return checkout
 
@@ -93,9 +124,26 @@ def list(
     source: str = "github",
     framework: str = "auto",
 ) -> _list[str]:
-    """Names of all callables of a repository's hubconf, which is imported for that.
+    """Return the names of all callables of a repository's hubconf, which is imported for that.
 
     `hub list` and `hubcli.reading.hubconf.read` do the same without running code.
+
+    Args:
+        repo_or_dir: `owner/repo[:ref]`, a URL or a folder.
+        force_reload: Fetch the code anew.
+        skip_validation: No effect.
+        trust_repo: True records consent, False asks, "check" asks unless there is a record, None warns once per
+            repository.
+        verbose: Say on stderr what is taken from the cache.
+        source: "github", or "local" for a folder.
+        framework: "engine", "torch", or "auto", which is torch if the process has imported it already.
+
+    Returns:
+        The names.
+
+    Raises:
+        HubError: the repository cannot be fetched, or is not trusted.
+        Exception: whatever the hubconf raises.
     """
     checkout = _checkout(_path(repo_or_dir), source, force_reload, trust_repo, verbose, "list")
     return [entry.name for entry in invoke.listing(checkout, framework=framework).entrypoints]
@@ -112,7 +160,24 @@ def help(
     source: str = "github",
     framework: str = "auto",
 ) -> str | None:
-    """The docstring of entrypoint `model`, or None; the hubconf is imported for that."""
+    """Return the docstring of an entrypoint; the hubconf is imported for that.
+
+    Args:
+        repo_or_dir: `owner/repo[:ref]`, a URL or a folder.
+        model: The entrypoint's name.
+        force_reload: Fetch the code anew.
+        skip_validation: No effect.
+        trust_repo: As in `list`.
+        source: "github", or "local" for a folder.
+        framework: "engine", "torch", or "auto".
+
+    Returns:
+        The docstring, or None where there is none.
+
+    Raises:
+        NotFoundError: no entrypoint has that name.
+        HubError: the repository cannot be fetched, or is not trusted.
+    """
     repo = _path(repo_or_dir)
     if not isinstance(model, str):
         raise UsageError("Invalid input: model should be a string of function name")
@@ -139,14 +204,28 @@ def load(
     framework: str = "auto",
     **kwargs: Any,
 ) -> Any:
-    """Call entrypoint `model` of a repository with `*args, **kwargs`; what it returns.
+    """Call an entrypoint of a repository and return what it returns.
 
-    repo_or_dir: `owner/repo[:ref]`, a URL or a folder (`github=` is accepted for it).  source:
-    "github", or "local" for a folder.  force_reload: fetch code and weights anew.  trust_repo: True
-    records consent, False asks, "check" asks unless there is a record, None warns once per
-    repository.  skip_validation has no effect: that a commit belongs to the repository is checked
-    without an API.  framework: "engine", "torch", or "auto", which is torch if the process has
-    imported it already.  Exceptions of the entrypoint pass unchanged.
+    Args:
+        repo_or_dir: `owner/repo[:ref]`, a URL or a folder (`github=` is accepted for it).
+        model: The entrypoint's name.
+        *args: Arguments of the entrypoint.
+        source: "github", or "local" for a folder.
+        force_reload: Fetch code and weights anew.
+        trust_repo: True records consent, False asks, "check" asks unless there is a record, None warns once per
+            repository.
+        verbose: Say on stderr what is taken from the cache.
+        skip_validation: No effect: that a commit belongs to the repository is checked without an API.
+        framework: "engine", "torch", or "auto", which is torch if the process has imported it already.
+        **kwargs: Keyword arguments of the entrypoint.
+
+    Returns:
+        The entrypoint's result, usually an `nn.Module`.
+
+    Raises:
+        HubError: the repository cannot be fetched, is not trusted, or lacks the entrypoint or a dependency.
+        TypeError: the entrypoint's signature does not take the arguments; nothing has run.
+        Exception: exceptions of the entrypoint pass unchanged.
     """
     repo = _path(repo_or_dir)
     if not isinstance(model, str):
@@ -170,12 +249,27 @@ def load_state_dict_from_url(
     file_name: str | None = None,
     weights_only: bool | None = None,
 ) -> Any:
-    """Load the checkpoint at `url`, from `model_dir` (default: `<hub_dir>/checkpoints`) if it is there.
+    """Load the checkpoint at a URL, from the cache if it is there.
 
-    A hash of at least 8 hex digits before the extension is always checked; where `check_hash` asks and
-    the name has none, the digest is recorded, as of any file.  Files are read without pickle, so that
-    `weights_only` matters only where torch itself is the framework.  The URL of an index (`.index.json`) stands for the
-    sharded checkpoint: the files that it names are fetched from beside it, and their tensors are one state dict.
+    A hash of at least 8 hex digits before the extension is always checked.  Files are read without pickle.
+
+    Args:
+        url: The file's address.  That of an index (`.index.json`) stands for the sharded checkpoint: the files that it
+            names are fetched from beside it, and their tensors are one state dict.
+        model_dir: A folder for the file; by default `<hub_dir>/checkpoints`.
+        map_location: As in `engine.load`.
+        progress: Show a bar.
+        check_hash: Compare the hash in the name, of 1 digit or more; where the name has none, the digest is recorded.
+        file_name: Another name for the file on disk.
+        weights_only: Only where torch itself is the framework.
+
+    Returns:
+        The state dict, or whatever the file holds.
+
+    Raises:
+        IntegrityError: the digest differs from the name's, or from the one that was seen first (a RuntimeError).
+        HubError: the file cannot be fetched.
+        UnpicklingError: the file is damaged, or names classes that are not allowed.
     """
     index = checkpoints.is_index(url)
     for last in (False, False, True):
@@ -207,10 +301,19 @@ def download_url_to_file(
     hash_prefix: str | None = None,
     progress: bool = True,
 ) -> None:
-    """Download `url` to the file `dst`; a failure leaves what was there.
+    """Download a URL to a file; a failure leaves what was there.
 
-    Raises IntegrityError (a RuntimeError) unless the sha256 begins with `hash_prefix`.  What an entrypoint
-    downloads is kept and recorded as weights are, wherever it wants its copy: so it is there offline.
+    What an entrypoint downloads is recorded as weights are, wherever it wants its copy: so it is there offline.
+
+    Args:
+        url: The file's address.
+        dst: The path to write; a device or pipe is written to, not replaced.
+        hash_prefix: Digits with which the sha256 must begin.
+        progress: Show a bar.
+
+    Raises:
+        IntegrityError: the sha256 begins otherwise (a RuntimeError).
+        HubError: the file cannot be fetched.
     """
     target = Path(dst).expanduser()
     if not target.parent.is_dir():
@@ -243,7 +346,7 @@ def _copy_from_cache(url: str, target: Path, hash_prefix: str | None, progress: 
 
 
 def _check_module_exists(name: str) -> bool:
-    """Whether a module of that name can be imported."""
+    """Return whether a module of that name can be imported."""
     import importlib.util
 
     return importlib.util.find_spec(name) is not None
@@ -285,6 +388,20 @@ class _Progress:
     set_description = set_postfix = write = lambda self, *args, **kwargs: None
 
 
+def serve_torch() -> None:
+    """Let torch's own hub functions be these, in the process of a command that has torch for its framework.
+
+    Else weights would bypass the cache, its checks and its records.  A Python program's torch is
+    left as it is.
+    """
+    isolation.import_framework("torch")
+    modules = (importlib.import_module(f"torch.{name}") for name in ("hub", "utils.model_zoo"))
+    for module in modules:
+        for name in __all__:
+            if hasattr(module, name):
+                setattr(module, name, globals()[name])
+
+
 def _path(value: Any) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -313,22 +430,22 @@ def _checkout(
     gated = now is not None and now.gated
     known = None
     with hinting():
-        if fits is not None and not force_reload and settings.current().lock is None:
-            known = store.lookup(spec)
+        if fits is not None and not force_reload and Request.current().lock is None:
+            known = Cache.current().lookup(spec)
             if known is not None:
                 fits(known)
         if gated:  # code that a command runs cannot consent in the user's place
-            trust.before_fetch(spec, entrypoint, reload=force_reload)
+            gates.before_fetch(spec, entrypoint, reload=force_reload)
         else:
-            trust.consent(spec, trust_repo, function, reload=force_reload)
-        checkout = store.ensure(spec, force_reload=force_reload)
+            gates.consent(spec, trust_repo, function, reload=force_reload)
+        checkout = Cache.current().checkout(spec, Request.current(reload=force_reload))
     _say_cached(checkout, verbose)
     if fits is not None and known is None:
         fits(checkout)
     if gated:
-        trust.require(checkout, entrypoint)
+        gates.require(checkout, entrypoint)
     else:
-        trust.consent_to(checkout, trust_repo, function)
+        gates.consent_to(checkout, trust_repo, function)
     return checkout
 
 

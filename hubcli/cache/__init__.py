@@ -1,4 +1,4 @@
-"""What lies on disk: checkouts, refs, weights, what was first seen, and who is using what.
+"""The cache folder: checkouts, refs, weights, first-seen records, leases.  See README.md.
 
 Nothing here executes repository code; nothing already on disk is trusted for being there.
 """

@@ -1,4 +1,4 @@
-"""Which trees processes are using, so that `remove` and `prune` leave those for later.
+"""Leases on trees that processes use, so that `remove` and `prune` leave those for later.
 
 Repositories import lazily: a tree must stay for as long as a process runs that has loaded from it.
 A lease is a link `partial/<unique>.use` that names the tree's place in the cache: made at once, also on a
@@ -15,17 +15,17 @@ import functools
 import os
 from pathlib import Path
 
-from hubcli import paths
+from hubcli.base import paths
 
 
-def hold(tree: Path) -> None:
+def hold(tree: Path, root: Path | None = None) -> None:
     """Use `tree` from now until this process ends."""
-    _lease(tree, os.getpid())
+    _lease(tree, os.getpid(), root or paths.hub_dir())
 
 
-def held() -> set[Path]:
-    """The trees that other processes use, as far as they are not known to be dead."""
-    root = paths.hub_dir()
+def held(root: Path | None = None) -> set[Path]:
+    """Return the trees that other processes use, as far as they are not known to be dead."""
+    root = root or paths.hub_dir()
     found = set()
     own = f"-{os.getpid():x}-"
     for file in paths.partial(root).glob("*.use"):
@@ -44,9 +44,8 @@ def _read(file: Path) -> str:
 
 
 @functools.cache
-def _lease(tree: Path, process: int) -> None:
+def _lease(tree: Path, process: int, root: Path) -> None:
     """Once for every tree and process: a child that was forked has a lease of its own."""
-    root = paths.hub_dir()
     if not tree.is_relative_to(root):
         return
     file = paths.partial(root) / f"{paths.unique()}.use"

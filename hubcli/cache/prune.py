@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hubcli import output, paths
-from hubcli.cache import leases, records, reftable, store
-from hubcli.cache.reftable import Table
+from hubcli.base import output, paths
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import checkouts, leases, locks, records, ref_table, removing
+from hubcli.cache.ref_table import Table
 from hubcli.errors import NotFoundError
-from hubcli.net import database
-from hubcli.spec import RepoSpec
+from hubcli.net.git import database
 
 GRACE = 86400.0
-_SETTLED = 60.0  # seconds after which a publication that has not gone on will not go on
+_ABANDONED = 60.0  # seconds after which a publication that has not gone on will not go on
 _DOWNLOAD = re.compile(r"[0-9a-f]{20}\.")
 GENERATION = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\.[0-9]+\Z")
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What `prune` took away, or would: specs, file names or paths below the cache; bytes."""
+    """The outcome of `prune`, or of its rehearsal: specs, file names or paths below the cache; bytes."""
 
     removed: tuple[str, ...]
     freed: int
@@ -43,11 +43,11 @@ def sweep(key: str, root: Path) -> None:
     """Clear away what dead processes have left of the repository `key`, and in partial/."""
     for path in [*_dead_temporaries(root), *_unfinished(paths.checkouts(key, root))]:
         with contextlib.suppress(OSError):
-            paths.discard(path)
+            paths.discard(path, root)
 
 
 def _dead_temporaries(root: Path) -> Iterator[Path]:
-    """What is in partial/ and of no use to anybody: not the downloads that can be gone on with."""
+    """Yield what is in partial/ and of no use to anybody: not the downloads that can be gone on with."""
     for path in children(paths.partial(root)):
         download = _DOWNLOAD.match(path.name) and (path / "body").is_file()
         if paths.abandoned(path.name) and not download:
@@ -63,30 +63,33 @@ def _unfinished(folder: Path) -> Iterator[Path]:
                 yield path
         elif not whole(tree):
             with contextlib.suppress(OSError):
-                if abs(time.time() - path.lstat().st_ctime) > _SETTLED:
+                if abs(time.time() - path.lstat().st_ctime) > _ABANDONED:
                     yield path
 
 
 def whole(tree: Path) -> bool:
-    return store.marker(tree).is_file() and tree.is_dir()
+    return checkouts.marker(tree).is_file() and tree.is_dir()
 
 
 # Pruning
 
 
-def prune(*, grace: float = GRACE, max_size: int | None = None, dry_run: bool = False) -> Pruned:
+def prune(root: Path, *, grace: float = GRACE, max_size: int | None = None, dry_run: bool = False) -> Pruned:
     """Drop what nothing refers to, then the least recently used until `max_size` bytes are left.
 
     Nothing refers to: old generations and blobs that were last used more than `grace` seconds ago
     (running processes import lazily), databases of repositories without refs, partial downloads as
     old, links that lead nowhere, what dead processes have left, what code wrote beside itself.
     """
-    root = paths.hub_dir()
     if not root.is_dir():
         return Pruned((), 0)
     pruning = _Pruning(root, grace, dry_run)
     for key in _repositories(root):
-        with contextlib.nullcontext() if dry_run else store.exclusive(f"repo-{key}", key):
+        with (
+            contextlib.nullcontext()
+            if dry_run
+            else locks.exclusive(f"repo-{key}", key, paths.locks(paths.ensure_root(root)))
+        ):
             pruning.repository(key)
     pruning.temporaries()
     pruning.written()
@@ -106,21 +109,21 @@ class _Pruning:
         self.freed = 0
 
     def repository(self, key: str) -> None:
-        """Old generations, unfinished trees, and the database where no ref is left."""
+        """Drop old generations, unfinished trees, and the database where no ref is left."""
         folder, db = paths.checkouts(key, self.root), paths.db(key, self.root)
         # what was read before the lock was held may be in use again: tables first, leases then
         tables = [table for table in _tables(self.root) if table.key == key]
         current = {table.path(entry) for table in tables for entry in table.entries.values()}
-        current |= leases.held()
+        current |= leases.held(self.root)
         for path in _unfinished(folder):
             self.drop(path)
         for tree in list(children(folder)):
             old = GENERATION.match(tree.name) and tree not in current and tree.is_dir()
-            if old and self.idle(store.marker(tree)):
+            if old and self.idle(checkouts.marker(tree)):
                 self.drop(tree)
-                self.drop(store.marker(tree))
+                self.drop(checkouts.marker(tree))
         if db.is_dir():
-            if not tables and not any(children(folder)) and self.idle(db, _SETTLED):
+            if not tables and not any(children(folder)) and self.idle(db, _ABANDONED):
                 self.drop(db)
             elif not self.dry_run:
                 database.sweep(db)
@@ -129,7 +132,7 @@ class _Pruning:
                 self.remove_empty(path)
 
     def temporaries(self) -> None:
-        """What is in partial/: at once if its process is dead, else when it is old."""
+        """Drop what is in partial/: at once if its process is dead, else when it is old."""
         dead = set(_dead_temporaries(self.root))
         for path in children(paths.partial(self.root)):
             body = path / "body"
@@ -137,27 +140,27 @@ class _Pruning:
                 self.drop(path)
 
     def written(self) -> None:
-        """What code had written into checkouts."""
+        """Drop what code had written into checkouts."""
         for path in children(paths.written("")):
             if self.idle(path):
                 self.drop(path)
 
     def records(self) -> None:
-        """Records of weights, and refs, whose content has gone."""
+        """Drop records of weights, and refs, whose content has gone."""
         for file, record in records.every():
-            if not record.content().is_file() and self.idle(file, _SETTLED):
+            if not record.content().is_file() and self.idle(file, _ABANDONED):
                 self.drop(file)
         for file in paths.json_files(paths.refs(self.root)):
-            for url, table in reftable.read_all(file).items():
+            for url, table in ref_table.read_all(file, self.root).items():
                 gone = [ref for ref, one in table.entries.items() if not whole(table.path(one))]
-                if gone and self.idle(file, _SETTLED):
-                    spec = store.spec_of(url, table)
+                if gone and self.idle(file, _ABANDONED):
+                    spec = checkouts.spec_of(url, table)
                     self.removed += [str(spec.at(ref)) for ref in gone]
                     if not self.dry_run:
-                        reftable.update(spec, partial(Table.without, refs=gone))
+                        ref_table.update(spec, partial(Table.without, refs=gone), self.root)
 
     def blobs(self) -> None:
-        """Contents that no record names."""
+        """Drop contents that no record names."""
         known = {record.content() for _, record in records.every()}
         for blob in blobs(self.root):
             if blob not in known and self.idle(blob):
@@ -166,7 +169,7 @@ class _Pruning:
                     self.remove_empty(blob.parent)
 
     def links(self) -> None:
-        """Names for people that lead to nothing any more."""
+        """Drop names for people that lead to nothing any more."""
         for path in [*children(self.root), *children(paths.checkpoints(self.root))]:
             if path.is_symlink() and not path.exists():
                 target = os.path.normpath(path.parent / os.readlink(path))
@@ -193,22 +196,22 @@ class _Pruning:
         """(last use, names, what removes it and tells the bytes) of all that can be evicted."""
         from hubcli.cache import weights
 
-        repos = store.repos()
+        repos = checkouts.repos(self.root)
         left = {repo.url: {one.path for one in repos if one.url == repo.url} for repo in repos}
         for path in dict.fromkeys(repo.path for repo in repos):
             at = [repo for repo in repos if repo.path == path]
 
-            def remove(at: list[store.CachedRepo] = at, path: Path = path) -> int:
+            def remove(at: list[checkouts.CachedRepo] = at, path: Path = path) -> int:
                 others = left[at[0].url]
                 others.discard(path)
                 if self.dry_run:
-                    db = paths.db(Table.read(RepoSpec.parse(at[0].spec)).key, self.root)
+                    db = paths.db(Table.read(RepoSpec.parse(at[0].spec), self.root).key, self.root)
                     whole = 0 if others or not db.exists() else paths.disk_size(db)
-                    return paths.disk_size(path) + paths.disk_size(store.marker(path)) + whole
+                    return paths.disk_size(path) + paths.disk_size(checkouts.marker(path)) + whole
                 freed = 0
                 for repo in at:
                     with contextlib.suppress(NotFoundError):  # somebody else was quicker
-                        freed += store.remove(RepoSpec.parse(repo.spec)).freed
+                        freed += removing.remove(self.root, RepoSpec.parse(repo.spec)).freed
                 return freed
 
             yield max(repo.last_used for repo in at), [repo.spec for repo in at], remove
@@ -227,7 +230,7 @@ class _Pruning:
             return 0
 
     def idle(self, path: Path, grace: float | None = None) -> bool:
-        """Whether `path` was last used longer ago than the grace period."""
+        """Return whether `path` was last used longer ago than the grace period."""
         try:
             return self.now - path.lstat().st_mtime > (self.grace if grace is None else grace)
         except OSError:
@@ -238,7 +241,7 @@ class _Pruning:
         try:
             size = paths.disk_size(path)
             if not self.dry_run:
-                paths.discard(path)
+                paths.discard(path, self.root)
         except FileNotFoundError:  # somebody else was quicker
             return
         except OSError as error:  # what cannot go is out of sight, and in nobody's way
@@ -258,7 +261,7 @@ class _Pruning:
 
 
 def _now(root: Path) -> float:
-    """The time that the cache's file system would write on a file: its clock counts, not ours."""
+    """Return the time that the cache's file system would write on a file: its clock counts, not ours."""
     file = paths.temporary_for(root / "now")
     try:
         file.touch()
@@ -272,11 +275,11 @@ def _now(root: Path) -> float:
 
 def _tables(root: Path) -> Iterator[Table]:
     for file in paths.json_files(paths.refs(root)):
-        yield from reftable.read_all(file).values()
+        yield from ref_table.read_all(file, root).values()
 
 
 def _repositories(root: Path) -> list[str]:
-    """The keys of all repositories of which something is on disk."""
+    """Return the keys of all repositories of which something is on disk."""
     found = {table.key for table in _tables(root)}
     for top, suffix in ((root / "db", ".git"), (root / "checkouts", "")):
         for folder, folders, _ in os.walk(top):
@@ -300,7 +303,7 @@ def blobs(root: Path) -> Iterator[Path]:
 
 
 def children(folder: Path) -> list[Path]:
-    """What is in `folder` now; nothing where it is not there."""
+    """Return what is in `folder` now; nothing where it is not there."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,10 +1,6 @@
 """A repository's tree fetched, checked and put where look-ups find it.
 
-Note [Publishing].  Correctness rests on rename, never on a lock (flock does nothing on some network file systems).  A
-tree is built in a unique folder below partial/, synced, renamed to `<commit>.<n>`, and only then its marker
-`<commit>.<n>.json` is written; a tree without a marker is nobody's, and the next process takes the next n.  The ref
-table, replaced last and atomically, is the only thing that look-ups read.  Old generations stay: running processes
-import from them lazily.
+README.md beside this file says on what its correctness rests.
 """
 
 from __future__ import annotations
@@ -19,21 +15,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hubcli import output, paths, settings
+from hubcli.base import output, paths
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
 from hubcli.cache import trees
-from hubcli.cache.reftable import Published, Table
+from hubcli.cache.checkouts import marker
+from hubcli.cache.ref_table import Published, Table
 from hubcli.errors import HubconfNotFoundError, NotFoundError
-from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.net import git
+    from hubcli.net.git import remote as git
 
 _SCHEMA = 1
 LOCKED = "hub.lock"  # the `source` of a commit that is known from a lock file alone
 
 
 def existing(table: Table, commit: str) -> Published | None:
-    """The tree of `commit` where another ref of the repository has published it already."""
+    """Return the tree of `commit` where another ref of the repository has published it already."""
     for entry in table.entries.values():
         path = table.path(entry)
         if entry.commit == commit and marker(path).is_file() and path.is_dir():
@@ -47,7 +45,7 @@ def obtain(
     resolved: git.Resolved,
     table: Table,
     root: Path,
-    force_reload: bool,
+    request: Request,
     bar: output.Progress,
 ) -> Published:
     """Fetch into the repository's database, or into a new one where that is missing or damaged.
@@ -55,33 +53,37 @@ def obtain(
     From the mirror if it has the commit.  A `resolved` from LOCKED has not been asked for at the origin, which is done
     now if the mirror does not do.
     """
-    from hubcli.net import git
+    from hubcli.net.git import remote as git
 
     partial = paths.partial(root)
     with contextlib.ExitStack() as stack:
-        locked = resolved.source == LOCKED  # nobody has been asked yet: whoever locked it did
-        verdict = "lock" if locked else _verify_commit(spec, remote, resolved, table, partial)
-        mirrored = _mirrored(spec, resolved.commit, partial, stack)
+        locked = resolved.source == LOCKED  # not queried yet: whoever locked it did
+        verdict = "lock" if locked else _verify_commit(spec, remote, resolved, table, partial, request.size_limit)
+        mirrored = _mirrored(spec, resolved.commit, partial, request, stack)
         if mirrored is not None:
             resolved, remote = replace(resolved, source=git.MIRRORED), mirrored
         elif locked:
             resolved = remote.resolve(resolved.commit)
-            verdict = _verify_commit(spec, remote, resolved, table, partial)
-        return _obtain(spec, remote, resolved, verdict, table, root, force_reload, bar)
+            verdict = _verify_commit(spec, remote, resolved, table, partial, request.size_limit)
+        return _obtain(spec, remote, resolved, verdict, table, root, request, bar)
 
 
-def _mirrored(spec: RepoSpec, commit: str, partial: Path, stack: contextlib.ExitStack) -> git.Remote | None:
-    """The commit in a repository of its own, made of what the mirror has; None where the origin is to be asked."""
-    from hubcli.net import git, mirror
+def _mirrored(
+    spec: RepoSpec, commit: str, partial: Path, request: Request, stack: contextlib.ExitStack
+) -> git.Remote | None:
+    """Return the commit in a repository of its own, made of what the mirror has; None where the origin is to be
+    asked."""
+    from hubcli.net.git import remote as git
+    from hubcli.net.storage import mirror
 
     address = mirror.commit(commit)
     if address is None:
         return None
-    from hubcli.net import http
+    from hubcli.net.http import fetch as http
 
     partial.mkdir(parents=True, exist_ok=True)
     name = f"{spec.repo}-{commit[:12]}.pack"
-    fetched = http.from_mirror(address, partial / name, f"{spec.url}/{name}")
+    fetched = http.from_mirror(address, partial / name, f"{spec.url}/{name}", request=request)
     if fetched is None:
         return None
     try:
@@ -100,31 +102,33 @@ def _obtain(
     verdict: str,
     table: Table,
     root: Path,
-    force_reload: bool,
+    request: Request,
     bar: output.Progress,
 ) -> Published:
-    from hubcli.net import git
+    from hubcli.net.git import remote as git
 
     partial = paths.partial(root)
     db = paths.db(table.key, root)
     if db.is_dir():
         try:
-            return _publish(spec, table, remote, resolved, verdict, db, force_reload, bar)
+            return _publish(spec, table, remote, resolved, verdict, db, request, bar)
         except git.RepositoryError as error:  # damaged, or busy where locks do nothing
             output.detail(f"{error.message}; fetching {spec} into a new database")
     with _scratch(partial) as fresh:
         git.create(fresh, resolved.commit)
-        published = _publish(spec, table, remote, resolved, verdict, fresh, force_reload, bar)
+        published = _publish(spec, table, remote, resolved, verdict, fresh, request, bar)
         db.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # somebody else has put theirs there
             if db.exists():
-                paths.discard(db)
+                paths.discard(db, root)
             os.rename(fresh, db)
     return published
 
 
-def _verify_commit(spec: RepoSpec, remote: git.Remote, resolved: git.Resolved, table: Table, partial: Path) -> str:
-    """How it is known that the repository has the commit itself, not a fork of it alone."""
+def _verify_commit(
+    spec: RepoSpec, remote: git.Remote, resolved: git.Resolved, table: Table, partial: Path, limit: int | None
+) -> str:
+    """Return how it is known that the repository has the commit itself, not a fork of it alone."""
     if resolved.kind != "commit":
         return "ref"
     known = table.entries.get(resolved.commit)
@@ -133,7 +137,7 @@ def _verify_commit(spec: RepoSpec, remote: git.Remote, resolved: git.Resolved, t
     if known is not None and known.verdict in ("tip", "ancestor"):
         return known.verdict
     with _scratch(partial) as scratch:
-        if remote.reaches(resolved.commit, scratch):
+        if remote.reaches(resolved.commit, scratch, limit):
             return "ancestor"
     raise NotFoundError(
         f"no branch or tag of {spec.repository} reaches commit {resolved.commit}",
@@ -149,26 +153,26 @@ def _publish(
     resolved: git.Resolved,
     verdict: str,
     db: Path,
-    force_reload: bool,
+    request: Request,
     bar: output.Progress,
 ) -> Published:
     """Fetch one ref at depth 1 into `db`, and publish its tree."""
-    from hubcli.net import git
+    from hubcli.net.git import remote as git
 
     # of an annotated tag the mirror has the commit alone: its name must not stand for a tag without a signature
     mirrored = resolved.source == git.MIRRORED
     name = git.ref_in_db(*(("commit", resolved.commit) if mirrored else (resolved.kind, resolved.name)))
     shown = bar if bar.shown else None
     try:
-        remote.fetch(db, f"+{resolved.source}:{name}", "--depth=1", progress=shown)
+        remote.fetch(db, f"+{resolved.source}:{name}", "--depth=1", progress=shown, limit=request.size_limit)
     except git.RepositoryError:
         if resolved.kind != "commit" or resolved.tip or mirrored:
             raise
         # a server that gives out nothing but tips: all branches and tags, whole
         everything = "+refs/heads/*:refs/hub/all/heads/* +refs/tags/*:refs/hub/all/tags/*"
-        remote.fetch(db, everything, progress=shown)
+        remote.fetch(db, everything, progress=shown, limit=request.size_limit)
         name = resolved.commit
-    return write(spec, table, resolved, verdict, db, name, force_reload)
+    return write(spec, table, resolved, verdict, db, name, request)
 
 
 def write(
@@ -178,10 +182,10 @@ def write(
     verdict: str,
     db: Path,
     name: str,
-    force_reload: bool,
+    request: Request,
 ) -> Published:
     """Write the tree that `name` has in `db`, and publish it with its marker."""
-    from hubcli.net import git
+    from hubcli.net.git import remote as git
     from hubcli.reading import hubconf
 
     commit, tree = git.identify(db, name)
@@ -193,16 +197,16 @@ def write(
         )
     modules = {entry.path: entry.id for entry in listing if entry.mode == trees.SUBMODULE}
     size = sum(entry.size for entry in listing)
-    trees.refuse_too_large(spec, size)
-    folder = paths.checkouts(table.key)
+    trees.refuse_too_large(spec, size, request.size_limit)
+    folder = paths.checkouts(table.key, table.root)
     folder.mkdir(parents=True, exist_ok=True)
-    with _staging(folder) as staging:
+    with _staging(folder, table.root) as staging:
         trees.refuse_bad_names(spec, listing, staging)
         git.checkout(db, commit, staging)
         pointers = trees.seal(spec, staging, listing)
         filled = {}
-        if pointers and settings.current().lfs:
-            filled = trees.fill(spec, staging, spec.url, pointers)
+        if pointers and request.lfs:
+            filled = trees.fill(spec, staging, spec.url, pointers, request)
             pointers = []
         hubconf.read(staging)  # what cannot be read replaces nothing
         now = time.time()
@@ -210,7 +214,7 @@ def write(
             target = folder / f"{commit}.{generation}"
             there = target.exists(), marker(target).exists()
             if any(there):
-                if force_reload or not all(there):
+                if request.reload or not all(there):
                     continue
                 break  # another process has published the same
             try:
@@ -250,15 +254,10 @@ def write(
     return Published(resolved.kind, resolved.name, commit, tree, generation, size, now, now, verdict)
 
 
-def marker(tree: Path) -> Path:
-    """The file whose being there says that `tree` is complete."""
-    return tree.with_name(f"{tree.name}.json")
-
-
 @contextlib.contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
+def _staging(folder: Path, root: Path | None) -> Iterator[Path]:
     """An empty folder to build a tree in that is renamed into `folder`; it is gone at the end."""
-    partial = paths.partial()
+    partial = paths.partial(root)
     partial.mkdir(parents=True, exist_ok=True)
     if partial.stat().st_dev == folder.stat().st_dev:
         staging = partial / f"{paths.unique()}.tree"

@@ -1,4 +1,4 @@
-"""What is known of weight files: one JSON document per file and URL, in `blobs/files/`.
+"""Records of weight files: one JSON document per file and URL, in `blobs/files/`.
 
 A record is the only thing that a cache hit reads: the digest, the state of the file when it was last
 hashed, and which (spec, entrypoint) used it.  One that is damaged counts as none.
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hubcli import paths
+from hubcli.base import paths
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Record:
     source: tuple[int, int, int] | None = None
 
     def weight(self) -> Weight:
-        """What others may know of it."""
+        """Return what others may know of it."""
         return Weight(
             self.file,
             paths.hub_dir() / self.path,
@@ -71,11 +71,11 @@ class Record:
         )
 
     def content(self) -> Path:
-        """The file to read."""
+        """Return the file to read."""
         return paths.blob(self.sha256) if self.blob else paths.hub_dir() / self.path
 
     def fits(self) -> bool:
-        """Whether the file is as it was when it was hashed, as far as can be seen from outside."""
+        """Return whether the file is as it was when it was hashed, as far as can be seen from outside."""
         try:
             status = self.content().stat()
         except OSError:
@@ -89,7 +89,7 @@ def state_of(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def folder() -> Path:
-    """Where the records are."""
+    """Return where the records are."""
     return paths.blobs().parent / "files"
 
 
@@ -109,18 +109,18 @@ def key(target: Path, url: str | None) -> str:
 
 
 def file_of(target: Path, url: str | None) -> Path:
-    """Where the record of the file at `target` from `url` is kept."""
+    """Return the path of the record of the file at `target` from `url`."""
     return folder() / f"{key(target, url)}.json"
 
 
 def known(target: Path) -> bool:
-    """Whether the file at `target` came from some URL through this cache."""
+    """Return whether the file at `target` came from some URL through this cache."""
     stem = _short(shown_path(target))
     return any(folder().glob(f"{stem}-*.json"))
 
 
 def read(target: Path, url: str) -> Record | None:
-    """The record of the file at `target`, if that is from `url`."""
+    """Return the record of the file at `target`, if that is from `url`."""
     record = parse(file_of(target, url))
     if record is None or record.url != url:
         return None
@@ -134,7 +134,7 @@ def read(target: Path, url: str) -> Record | None:
 
 
 def parse(file: Path) -> Record | None:
-    """The record in a file; one that is damaged counts as none, and is written anew."""
+    """Return the record in a file; one that is damaged counts as none, and is written anew."""
     try:
         return load(file)
     except (OSError, ValueError):
@@ -142,7 +142,7 @@ def parse(file: Path) -> Record | None:
 
 
 def load(file: Path) -> Record:
-    """The record in a file.  ValueError if it is damaged, OSError if it cannot be read."""
+    """Return the record in a file.  ValueError if it is damaged, OSError if it cannot be read."""
     content = file.read_bytes()
     try:
         values = json.loads(content)
@@ -175,7 +175,7 @@ def write(file: Path, record: Record) -> None:
 
 
 def make(target: Path, url: str | None, digest: str, *, blob: bool) -> Record:
-    """The record of a file as it is now."""
+    """Return the record of a file as it is now."""
     status = (paths.blob(digest) if blob else target).stat()
     now = time.time()
     return Record(

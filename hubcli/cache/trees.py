@@ -11,13 +11,15 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hubcli import output, paths, settings
+from hubcli.base import output, paths
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
 from hubcli.errors import HubError, IntegrityError
-from hubcli.spec import RepoSpec
 
 if TYPE_CHECKING:
-    from hubcli.cache.store import Checkout
-    from hubcli.net import git, lfs
+    from hubcli.cache.checkouts import Checkout
+    from hubcli.net.git import lfs
+    from hubcli.net.git import remote as git
 
 SUBMODULE = "160000"  # git's mode of a commit of another repository; never fetched, its folder is empty
 # git's ids of the tree without entries
@@ -27,9 +29,8 @@ _EMPTY = {
 }
 
 
-def refuse_too_large(spec: RepoSpec, size: int) -> None:
+def refuse_too_large(spec: RepoSpec, size: int, limit: int | None) -> None:
     """Before anything is written: what git sends in a few bytes may be many."""
-    limit = settings.current().size_limit
     if limit is not None and size > limit:
         why = f"the limit is {output.size(limit)}; raise --size-limit if you want it"
         raise IntegrityError(f"{spec} is refused: its files have {output.size(size)}", hint=why, spec=str(spec))
@@ -146,19 +147,19 @@ def _seal_file(file: tuple[str, int]) -> None:
 def _is_pointer(folder: Path, entry: git.Entry) -> bool:
     if not 100 <= entry.size < 1024 or not entry.mode.startswith("100"):
         return False
-    from hubcli.net import lfs
+    from hubcli.net.git import lfs
 
     return lfs.parse(entry.path, (folder / entry.path).read_bytes()) is not None
 
 
-def fill(spec: RepoSpec, folder: Path, url: str, pointers: list[str]) -> dict[str, str]:
+def fill(spec: RepoSpec, folder: Path, url: str, pointers: list[str], request: Request) -> dict[str, str]:
     """Fetch what the Git LFS pointers stand for; the pointers' texts by path, for the marker."""
-    from hubcli.net import lfs
+    from hubcli.net.git import lfs
 
     found = [lfs.parse(path, (folder / path).read_bytes()) for path in pointers]
     wanted = [pointer for pointer in found if pointer is not None]
-    refuse_too_large(spec, sum(pointer.size for pointer in wanted))
-    lfs.fill(url, folder, wanted)
+    refuse_too_large(spec, sum(pointer.size for pointer in wanted), request.size_limit)
+    lfs.fill(url, folder, wanted, request)
     return {pointer.path: pointer.text.decode() for pointer in wanted}
 
 
@@ -167,7 +168,7 @@ def _refused(spec: RepoSpec, what: str, why: str) -> IntegrityError:
 
 
 def identity(folder: Path) -> str:
-    """git's id of the tree in `folder`, from what lies there now: content, modes, names and links.
+    """git's id of the tree in `folder`, from what is there now: content, modes, names and links.
 
     A file that has come from Git LFS, as the marker beside the tree says, counts as the pointer to
     its content, and the empty folder of a submodule as the commit it stands for.  Raises OSError for
@@ -177,7 +178,7 @@ def identity(folder: Path) -> str:
 
 
 def _format(commit: str) -> str:
-    """The digest that names the objects of a repository, which has `commit`."""
+    """Return the digest that names the objects of a repository, which has `commit`."""
     return "sha256" if len(commit) == 64 else "sha1"
 
 
@@ -198,10 +199,10 @@ def _require_sound(path: Path, commit: str, spec: RepoSpec) -> None:
         if isinstance(text, str):
             raw = text.encode("latin-1")
         else:  # by an older hub
-            from hubcli.cache import reftable
-            from hubcli.net import git
+            from hubcli.cache import ref_table
+            from hubcli.net.git import remote as git
 
-            raw = git.commit_object(paths.db(reftable.Table.read(spec).key), commit)
+            raw = git.commit_object(paths.db(ref_table.Table.read(spec).key), commit)
         tree = _of_commit(raw, commit)
         whole = tree is not None and identity(path) == tree
     except (OSError, ValueError, AttributeError, HubError) as error:
@@ -213,7 +214,7 @@ def _require_sound(path: Path, commit: str, spec: RepoSpec) -> None:
 
 
 def _of_commit(raw: bytes, commit: str) -> str | None:
-    """The tree of a commit from its text; None where that is not the text of `commit`."""
+    """Return the tree of a commit from its text; None where that is not the text of `commit`."""
     first = raw.partition(b"\n")[0]
     if _object(b"commit", raw, _format(commit)) != commit or not first.startswith(b"tree "):
         return None
@@ -221,12 +222,12 @@ def _of_commit(raw: bytes, commit: str) -> str | None:
 
 
 def lfs_pointers(folder: Path) -> dict[str, str]:
-    """The pointers, by path, whose contents Git LFS has put in their place in a published tree."""
+    """Return the pointers, by path, whose contents Git LFS has put in their place in a published tree."""
     return _noted(folder, "lfs")
 
 
 def submodules(folder: Path) -> dict[str, str]:
-    """The commits, by path, that a published tree has for its submodules; their folders are empty."""
+    """Return the commits, by path, that a published tree has for its submodules; their folders are empty."""
     return {
         path: name
         for path, name in _noted(folder, "submodules").items()
@@ -241,8 +242,9 @@ def _noted(folder: Path, what: str) -> dict[str, str]:
 
 
 def pointers(folder: Path) -> list[lfs.Pointer]:
-    """The Git LFS pointers of the commit in a published tree, whether their contents have come or not, by path."""
-    from hubcli.net import lfs
+    """Return the Git LFS pointers of the commit in a published tree, whether their contents have come or not, by
+    path."""
+    from hubcli.net.git import lfs
 
     marker = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())
     texts = {path: str(text).encode() for path, text in (marker.get("lfs") or {}).items()}
@@ -310,7 +312,7 @@ def _file(path: str, pointer: str | None, sha: str) -> str:
 
     with open(path, "rb") as file:
         if pointer is not None:
-            from hubcli.net import lfs
+            from hubcli.net.git import lfs
 
             text = pointer.encode()
             found = lfs.parse(path, text)

@@ -1,4 +1,4 @@
-"""How much of the disk the cache takes: all of it, also what no listing names."""
+"""The bytes that the cache takes on the disk, by kind, what no listing names included."""
 
 from __future__ import annotations
 

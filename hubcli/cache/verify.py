@@ -16,16 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from hubcli import output, paths, settings
-from hubcli.cache import records, reftable, store, trees
+from hubcli.base import output, paths, settings
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import checkouts, fetching, records, ref_table, trees
 from hubcli.cache.prune import GENERATION, blobs, whole
 from hubcli.cache.records import Record
-from hubcli.cache.reftable import Published, Table
+from hubcli.cache.ref_table import Published, Table
 from hubcli.errors import HubError, NotFoundError
-from hubcli.net import git
-from hubcli.spec import RepoSpec
+from hubcli.net.git import remote as git
 
 _CHUNK = 1 << 20
 _LARGEST = 1 << 30  # bytes that an archive's entries may have beyond 64 times those of the archive
@@ -51,33 +51,54 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` has looked at: numbers of trees and weight files, bytes hashed, problems."""
+    """The outcome of `verify`: numbers of trees and weight files, bytes hashed, problems."""
 
     trees: int
     weights: int
     bytes: int
     problems: tuple[Problem, ...]
 
+    def document(self) -> dict[str, Any]:
+        """Return it as the JSON document shows it."""
+        return {
+            "checked": {"trees": self.trees, "weights": self.weights, "bytes": self.bytes},
+            "problems": [
+                {
+                    "kind": one.kind,
+                    "name": one.name,
+                    "path": str(one.path),
+                    "file": file,
+                    "what": what,
+                    "expected": expected,
+                    "found": seen,
+                    "problem": one.problem,
+                    "repaired": one.repaired,
+                    "superseded": one.superseded,
+                }
+                for one in self.problems
+                for file, what, expected, seen in one.files or [(None, one.problem.partition(":")[0], None, None)]
+            ],
+        }
 
-def verify(*, repair: bool = False) -> Verified:
+
+def verify(root: Path, *, repair: bool = False) -> Verified:
     """Hash every tree and weight file again; with `repair` repair what can be repaired.
 
     A tree is written anew from the database, or fetched; a blob is fetched anew, or else dropped
     (it is fetched at its next use).  A weight file outside the cache is only ever replaced.
     """
-    root = paths.hub_dir()
     problems: list[Problem] = []
     tasks: list[Callable[[], tuple[int, Problem | None]]] = []
     seen: set[Path] = set()
     for file in paths.json_files(paths.refs(root)):
         try:
-            tables = reftable.load(file)
+            tables = ref_table.load(file, root)
         except ValueError as error:
             what = f"damaged: {error}"
             problems.append(Problem("record", file.stem, file, what, repair=partial(paths.discard, file)))
             continue
         for url, table in tables.items():
-            spec = store.spec_of(url, table)
+            spec = checkouts.spec_of(url, table)
             for ref, entry in table.entries.items():
                 if table.path(entry) not in seen:
                     seen.add(table.path(entry))
@@ -152,17 +173,19 @@ class _TreeCheck:
             files: tuple[tuple[str, str, str | None, str | None], ...] = ()
             if wrong.startswith("changed"):
                 with contextlib.suppress(HubError, OSError):
-                    files = tuple(trees.differences(path, git.blobs(paths.db(self.table.key), self.entry.commit)))
+                    files = tuple(
+                        trees.differences(path, git.blobs(paths.db(self.table.key, self.table.root), self.entry.commit))
+                    )
             problem = Problem("code", str(self.spec), path, wrong, repair=self._repair, files=files)
             return 0 if wrong == "missing" else self.entry.size, problem
         return self.entry.size, None
 
     def _standing(self) -> bool:
-        """Whether the ref is still there: another process may have removed it meanwhile."""
-        return Table.read(self.spec).entries.get(self.spec.ref or "") == self.entry
+        """Return whether the ref is still there: another process may have removed it meanwhile."""
+        return Table.read(self.spec, self.table.root).entries.get(self.spec.ref or "") == self.entry
 
     def _repair(self) -> None:
-        store.republish(self.spec, self.entry)
+        fetching.republish(self.table.root or paths.hub_dir(), self.spec, self.entry)
 
 
 @dataclass(frozen=True)
@@ -172,7 +195,7 @@ class _OldTreeCheck:
     path: Path
 
     def __call__(self) -> tuple[int, Problem | None]:
-        marker = store.marker(self.path)
+        marker = checkouts.marker(self.path)
         try:
             known = json.loads(marker.read_bytes())
             wrong = None
@@ -190,7 +213,7 @@ class _OldTreeCheck:
 
     def _repair(self) -> None:
         paths.discard(self.path)
-        paths.discard(store.marker(self.path))
+        paths.discard(checkouts.marker(self.path))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Weight files: fetched once, kept by digest, checked, and read without pickle.
+"""Weight files: fetched once, stored by digest, checked, and read without pickle.
 
-`checkpoints/<file>` is what torch.hub shows; the content lies in `blobs/sha256/ab/<hex>`, once.
+`checkpoints/<file>` is what torch.hub shows; the content is in `blobs/sha256/ab/<hex>`, once.
 Beside them `blobs/files/*.json` records per file and URL: digest, size, the file's state when it
 was last hashed, and which (spec, entrypoint) used it.  A cache hit needs no network and no write
 access; a file whose state has changed is hashed again before it is used.
@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hubcli import output, paths, settings
-from hubcli.cache import firstseen, older, records, store
+from hubcli.base import output, paths, settings
+from hubcli.base.request import Request
+from hubcli.cache import first_seen, locks, records, torch_hub_cache
 from hubcli.cache.records import Record
 from hubcli.cache.records import Weight as Weight  # as the rest of hub knows it
 from hubcli.errors import (
@@ -34,10 +35,12 @@ from hubcli.errors import (
     OfflineError,
     UsageError,
 )
-from hubcli.net import behalf, http, huggingface
+from hubcli.net.http import fetch as http
+from hubcli.net.http import secret_scope
+from hubcli.net.storage import huggingface
 
 if TYPE_CHECKING:
-    from hubcli import lockfile
+    from hubcli.cache import lockfile
 
 _PREFIX = re.compile(r"-([0-9a-fA-F]{1,64})\.[A-Za-z0-9_.]{1,24}\Z")
 _DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
@@ -47,7 +50,7 @@ STARTED = time.time()
 
 @dataclass(frozen=True)
 class Caller:
-    """On whose behalf weights are fetched: set by `invoke` while an entrypoint runs.
+    """The entrypoint that weights are fetched for: set by `invoke` while an entrypoint runs.
 
     `hosts` may be sent the token.  `fresh` (--force-reload): a file that was fetched before `since` (seconds since the
     epoch; by default the start of this process, so that a command reloads a file once) is fetched anew, or its use
@@ -65,7 +68,7 @@ class Caller:
 
 
 # What this process has fetched: (file, URL) -> what had been seen at the URL before.
-_fetched: dict[tuple[Path, str], firstseen.Seen | None] = {}
+_fetched: dict[tuple[Path, str], first_seen.Seen | None] = {}
 
 caller: ContextVar[Caller | None] = ContextVar("hubcli_weights_caller", default=None)
 
@@ -78,8 +81,9 @@ def obtain(
     check_hash: bool = False,
     file_name: str | None = None,
     checkpoint: bool = False,
+    request: Request | None = None,
 ) -> tuple[Weight, Path]:
-    """The weight file of `url` and the path to read it at, fetched if it is not in the cache.
+    """Return the weight file of `url` and the path to read it at, fetched if it is not in the cache.
 
     `checkpoint`: it will be read as one, which the parent of a sandboxed process tries before it hands the file over.
 
@@ -87,12 +91,13 @@ def obtain(
     where it does not fit.  Where `check_hash` asks for one that the name lacks, the digest that comes is recorded and
     held against it from then on.
     """
+    request = Request.current() if request is None else request
     url = huggingface.resolved(url)
     http.refuse_credentials(url)
     with http.disk_full_said(paths.hub_dir()):
         for last in (False, False, True):
             try:
-                return _obtain(url, model_dir, progress, check_hash, file_name)
+                return _obtain(url, model_dir, progress, check_hash, file_name, request)
             except FileNotFoundError:  # removed while it was looked at or put in place
                 if last:
                     raise
@@ -105,29 +110,31 @@ def _obtain(
     progress: bool,
     check_hash: bool,
     file_name: str | None,
+    request: Request,
 ) -> tuple[Weight, Path]:
     name = _file_name(url, file_name)
     prefix = _expected_prefix(url, name, check_hash)
     folder = paths.checkpoints() if model_dir is None else paths.absolute(model_dir)
     target = folder / name
-    lock = settings.current().lock
-    if lock is not None:
-        return _locked(lock.weight(url, http.public(url)), target, prefix, progress)
+    if request.lock is not None:
+        return _locked(request.lock.weight(url, http.public(url)), target, prefix, progress, request)
     record = records.read(target, url)
     if record is None and not records.known(target):
         record = _take_over(target, url, prefix)
     if record is None or not record.content().is_file():
         if check_hash and prefix is None:
             output.message(f"{name!r} names no hash to check: its sha256 is recorded, and checked from now on")
-        record = _fetch(target, url, prefix, progress)
+        record = _fetch(target, url, prefix, progress, request)
     elif _is_due(record):
-        record = _renew(record, target, url, prefix, progress)
+        record = _renew(record, target, url, prefix, progress, request)
     else:
         record = _verified(record, prefix)
     return _note_use(record).weight(), record.content()
 
 
-def _locked(pin: lockfile.Weights, target: Path, prefix: str | None, progress: bool) -> tuple[Weight, Path]:
+def _locked(
+    pin: lockfile.Weights, target: Path, prefix: str | None, progress: bool, request: Request
+) -> tuple[Weight, Path]:
     """Exactly the content that a lock file names, hashed again even if nothing has touched it."""
     require_prefix(pin.sha256, prefix, f"the lock file's pin of {target.name}")
     record = records.read(target, pin.url)
@@ -135,7 +142,7 @@ def _locked(pin: lockfile.Weights, target: Path, prefix: str | None, progress: b
         if record is None and not records.known(target):
             record = _take_over(target, pin.url, pin.sha256)
         if record is None or record.sha256 != pin.sha256 or not record.content().is_file() or _is_reloaded(record):
-            record = _fetch(target, pin.url, pin.sha256, progress)
+            record = _fetch(target, pin.url, pin.sha256, progress, request)
         else:
             record = _verified(record, pin.sha256, rehash=True)
         require_prefix(record.sha256, pin.sha256, target.name)
@@ -188,7 +195,7 @@ def _source_of(url: str) -> tuple[int, int, int] | None:
         return None
 
 
-# What `store`, `hub show` and `hub cache` ask
+# Queries of the cache, `hub show` and `hub cache`
 
 
 def mark_stale(spec: str) -> int:
@@ -202,7 +209,7 @@ def mark_stale(spec: str) -> int:
 
 
 def used_by(spec: str) -> tuple[Weight, ...]:
-    """The weight files that the entrypoints of `spec` have used."""
+    """Return the weight files that the entrypoints of `spec` have used."""
     return tuple(one for one in list_blobs() if any(user == spec for user, _ in one.used_by))
 
 
@@ -260,7 +267,7 @@ def check_name(name: str, url: str) -> None:
 
 
 def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
-    """The digest's beginning, from the file's name or else the URL's.
+    """Return the digest's beginning, from the file's name or else the URL's.
 
     A version and a date are hex digits, too: what is no date and has 8 digits or more counts as a hash, and all where
     `check_hash` asks for it, as in torch.
@@ -284,7 +291,7 @@ def require_prefix(digest: str, prefix: str | None, what: str) -> None:
 def put(file: Path, *, dry_run: bool = False) -> tuple[str, bool]:
     """Put a file of torch.hub's where the first use of its URL finds it: its sha256, and whether it is new here.
 
-    IntegrityError if its name has another digest.  What lies there already stays.
+    IntegrityError if its name has another digest.  What is there already stays.
     """
     check_name(file.name, file.as_uri())
     digest = digest_of(file)
@@ -306,8 +313,9 @@ def put(file: Path, *, dry_run: bool = False) -> tuple[str, bool]:
     return digest, True
 
 
-def kept(url: str, name: str) -> Path | None:
-    """The content of a file that `keep` took in under this URL and name, checked again if something touched it."""
+def cached_file(url: str, name: str) -> Path | None:
+    """Return the content of a file that `keep` took in under this URL and name, checked again if something touched
+    it."""
     check_name(name, url)
     record = records.read(paths.checkpoints() / name, url)
     if record is None or not record.content().is_file() or record.stale or _is_reloaded(record):
@@ -320,12 +328,12 @@ def keep(url: str, name: str, file: Path) -> Weight:
     check_name(name, url)
     target = paths.checkpoints() / name
     _ensure_folder(target.parent)
-    with store.exclusive(f"weights-{records.key(target, url)}", name):
+    with locks.exclusive(f"weights-{records.key(target, url)}", name):
         temporary = paths.temporary_for(target)
         try:
             shutil.copyfile(file, temporary)
             digest = digest_of(temporary)
-            _refuse_changed(url, digest)
+            _refuse_changed(url, digest, Request.current())
             _place_blob(temporary, digest)
         finally:
             temporary.unlink(missing_ok=True)
@@ -334,13 +342,13 @@ def keep(url: str, name: str, file: Path) -> Weight:
 
 
 def digest_of(path: Path) -> str:
-    """The sha256 of a file."""
+    """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Record:
-    """The record, after hashing the file again if its size, mtime or inode has changed."""
+    """Return the record, after hashing the file again if its size, mtime or inode has changed."""
     content = record.content()
     status = content.stat()
     if records.state_of(status) == (record.size, record.mtime_ns, record.inode) and not rehash:
@@ -362,10 +370,10 @@ def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Recor
 # Fetching
 
 
-def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record:
+def _fetch(target: Path, url: str, prefix: str | None, progress: bool, request: Request) -> Record:
     _ensure_folder(target.parent)
     known = records.read(target, url)
-    with store.exclusive(f"weights-{records.key(target, url)}", target.name):
+    with locks.exclusive(f"weights-{records.key(target, url)}", target.name):
         record = records.read(target, url)
         if record is not None and record != known and record.content().is_file():
             return record  # another process has fetched it while this one waited
@@ -381,13 +389,14 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
             token=_may_have_token(url),
             refuse_html=True,
             progress=progress,
-            expected=prefix if known else _awaited(url, prefix),
+            expected=prefix if known else _awaited(url, prefix, request),
             resumable=inside,
+            request=request,
         )
         try:
             require_prefix(fetched.sha256, prefix, http.public(url))
-            before = firstseen.find("weights", url)
-            _refuse_changed(url, fetched.sha256)
+            before = first_seen.find("weights", url)
+            _refuse_changed(url, fetched.sha256, request)
             _fetched[target, url] = before
             if inside:
                 _place_blob(fetched.path, fetched.sha256)
@@ -400,7 +409,7 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool) -> Record
 
 
 def refused(weight: Weight, error: IntegrityError) -> None:
-    """Forget a file that is no checkpoint, so that the next use fetches it again; `error` says the way on.
+    """Forget a file that is no checkpoint, so that the next use fetches it again; `error` gets the hint what to do.
 
     A server may have answered with an error document, once.  What is a checkpoint, but holds what is not read,
     stays.
@@ -425,59 +434,58 @@ def refused(weight: Weight, error: IntegrityError) -> None:
         if all(other.content() != content for _, other in records.every()):
             content.unlink(missing_ok=True)
         if before is None:
-            firstseen.file("weights", weight.url).unlink(missing_ok=True)
+            first_seen.file("weights", weight.url).unlink(missing_ok=True)
         else:
-            firstseen.note("weights", weight.url, None, before.value, http.public(weight.url))
+            first_seen.note("weights", weight.url, None, before.value, http.public(weight.url))
     error.hint = "nothing was kept of it: the server may have sent something else, this once; try again, or ask for it"
 
 
-def _awaited(url: str, prefix: str | None) -> str | None:
-    """The whole digest that was seen first at the URL, for the mirror to be asked; else what the name says."""
+def _awaited(url: str, prefix: str | None, request: Request) -> str | None:
+    """Return the whole digest that was seen first at the URL, for the mirror to be asked; else what the name says."""
     if settings.current().mirror is None:
         return prefix
-    seen = firstseen.find("weights", url)
-    fits = seen is not None and seen.value.startswith(prefix or "") and not settings.current().accept_changed
+    seen = first_seen.find("weights", url)
+    fits = seen is not None and seen.value.startswith(prefix or "") and not request.accept_changed
     return seen.value if seen is not None and fits else prefix
 
 
 def is_new(weight: Weight) -> bool:
-    """Whether this process has fetched the file."""
+    """Return whether this process has fetched the file."""
     return weight.url is not None and (weight.path, weight.url) in _fetched
 
 
-def _refuse_changed(url: str, digest: str) -> None:
+def _refuse_changed(url: str, digest: str, request: Request) -> None:
     """Raise IntegrityError if `url` serves other content than was seen first; else record it.
 
     A file: URL names a file of the user's own, which training writes again: nothing is promised of it.
     """
     if _is_file_url(url):
         return
-    seen = firstseen.find("weights", url)
+    seen = first_seen.find("weights", url)
     if seen is not None and seen.value != digest:
-        now = settings.current()
         was = f"{http.public(url)} had sha256 {seen.value} (seen {seen.when})"
-        pinned = now.lock is not None  # to what the lock file names, else it would not be here
-        if not (now.accept_changed or pinned):
+        pinned = request.lock is not None  # to what the lock file names, else it would not be here
+        if not (request.accept_changed or pinned):
             user = caller.get()
             if user is not None and user.spec and user.entrypoint:
                 spec, entrypoint = shlex.quote(user.spec), user.entrypoint
                 same = "with the arguments of this call, "
                 accept = f"{same}hub pull {spec} --weights {entrypoint} --accept-changed"
             else:
-                accept = f"remove {firstseen.file('weights', url)}"
+                accept = f"remove {first_seen.file('weights', url)}"
             raise IntegrityError(
                 f"{was}; it has changed to {digest}",
                 hint=f"what a URL names should stay: ask the publisher why it changed; to accept it: {accept}",
             )
         output.message(f"{was}; accepted: it has {digest} now")
-    firstseen.note("weights", url, None, digest, http.public(url))
+    first_seen.note("weights", url, None, digest, http.public(url))
 
 
-def _renew(record: Record, target: Path, url: str, prefix: str | None, progress: bool) -> Record:
+def _renew(record: Record, target: Path, url: str, prefix: str | None, progress: bool, request: Request) -> Record:
     """Fetch a stale file anew; without network the old one stays in use, unless it must be new."""
     now = caller.get()
     try:
-        return _fetch(target, url, prefix, progress)
+        return _fetch(target, url, prefix, progress, request)
     except (NetworkError, OfflineError) as error:
         if now is not None and now.fresh:
             raise
@@ -494,11 +502,11 @@ def _may_have_token(url: str) -> bool:
     now = caller.get()
     if now is None:
         return True
-    return behalf.host(settings.rewrite_url(url)) in now.hosts
+    return secret_scope.host(settings.rewrite_url(url)) in now.hosts
 
 
 def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:
-    """A file that lies there already, put by the user or by torch, is used as torch uses it."""
+    """Return the record of a file that is there already, put by the user or by torch: it is used as torch uses it."""
     if not target.is_file():
         return None
     digest = digest_of(target)
@@ -513,7 +521,7 @@ def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
     """Take the file from torch's own cache folders, if its name has a hash and the hash fits."""
     if prefix is None or not _in_cache(target) or records.read(target, url) is not None:
         return None
-    for folder in older.checkpoints():
+    for folder in torch_hub_cache.checkpoints():
         candidate = folder / target.name
         if not candidate.is_file() or candidate.resolve() == target.resolve():
             continue
@@ -544,7 +552,7 @@ def _in_cache(target: Path) -> bool:
 
 def _ensure_folder(folder: Path) -> None:
     if folder == paths.checkpoints():
-        older.say_at_first_use()
+        torch_hub_cache.say_at_first_use()
         paths.ensure_root()
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -560,7 +568,7 @@ def refetch(record: Record) -> None:
     """Fetch the very content of a record again; what is there is replaced when it has come."""
     assert record.url is not None
     target = paths.hub_dir() / record.path
-    with store.exclusive(f"weights-{records.key(target, record.url)}", target.name):
+    with locks.exclusive(f"weights-{records.key(target, record.url)}", target.name):
         fetched = http.fetch(record.url, target, refuse_html=True, expected=record.sha256, resumable=record.blob)
         try:
             require_prefix(fetched.sha256, record.sha256, http.public(record.url))

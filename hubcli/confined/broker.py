@@ -1,4 +1,4 @@
-"""Answers what a sandboxed child asks for: weights, files and nested repositories, by hub's policy.
+"""The parent's responses to a sandboxed child that needs weights, files or nested repositories, by hub's policy.
 
 The child names URLs and specs; this side, which has the network and the cache, applies the rules of
 any other download (schemes, rewrites, offline, hashes, whom the token is for), and of any other
@@ -15,15 +15,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hubcli import settings, trust
-from hubcli.cache import store, weights
-from hubcli.cache.store import Checkout
+from hubcli.base import settings
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import weights
+from hubcli.cache.cache import Cache
+from hubcli.cache.checkouts import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.confined import jobs
 from hubcli.errors import HubError, UsageError
-from hubcli.net import behalf, http
+from hubcli.net.http import fetch as http
+from hubcli.net.http import secret_scope
 from hubcli.running import checkpoints, invoke
-from hubcli.spec import RepoSpec
+from hubcli.trust import gates
 
 MAX_REQUESTS = 256
 _asking = threading.Lock()  # one question at a time on the terminal
@@ -56,7 +60,7 @@ class Broker:
         if self._asked > MAX_REQUESTS:
             raise HubError(f"more than {MAX_REQUESTS} requests in one call")
         kind = request.get("ask")
-        with behalf.naming(invoke.hosts(self.checkout)):
+        with secret_scope.naming(invoke.hosts(self.checkout)):
             return self._answer(kind, request)
 
     def _answer(self, kind: object, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,10 +116,10 @@ class Broker:
             raise UsageError(f"{spec}: a sandboxed process reads no other folder of this machine")
         reload, entrypoint = request.get("force_reload") is True, str(request.get("entrypoint") or "")[:200]
         with _asking:
-            trust.before_fetch(spec, entrypoint, reload=reload)
-        checkout = store.ensure(spec, force_reload=reload)
+            gates.before_fetch(spec, entrypoint, reload=reload)
+        checkout = Cache.current().checkout(spec, Request.current(reload=reload))
         with _asking:
-            trust.require(checkout, entrypoint)
+            gates.require(checkout, entrypoint)
         self._checkouts[str(spec)] = checkout
         place = self._place("checkout")
         shutil.copytree(checkout.path, place, symlinks=True, copy_function=_link)
@@ -141,7 +145,7 @@ class Broker:
             weights.caller.reset(token)
 
     def _give(self, path: Path, name: str) -> Path:
-        """A file of the cache, in the inbox."""
+        """Return a file of the cache, in the inbox."""
         folder = self._place("weights")
         folder.mkdir()
         _link(path, folder / name)
@@ -162,7 +166,7 @@ def _link(source: str | Path, target: str | Path) -> None:
 
 
 def _url(request: Mapping[str, Any]) -> str:
-    """A URL of the network: files of this machine are named by the user's own HUB_REWRITE alone."""
+    """Return a URL of the network: files of this machine are named by the user's own HUB_REWRITE alone."""
     url = _text(request, "url")
     if not url.isprintable() or " " in url:
         raise UsageError(f"{url[:200]!r} is no URL")

@@ -1,4 +1,4 @@
-"""What is done with an entrypoint in a process of its own: `worker` performs it, `sandbox` asks for it.
+"""The jobs with an entrypoint in a process of its own: `worker` performs them, `sandbox` requests them.
 
 A job and its result are JSON; tensors are safetensors files, inputs in the folder `inbox` and
 results in the folder `scratch`.  The functions below `perform` run where the repository's code runs;
@@ -14,18 +14,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import settings
-from hubcli.cache.store import Checkout
+from hubcli import torch_hub
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.checkouts import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.confined import sandbox, stages
 from hubcli.confined.sandbox import Mechanism, Session
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError, UnusedDependencyError
 from hubcli.reading import hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import archives, inference, invoke, leftovers, select, transforms
+from hubcli.running import archives, inference, invoke, select, stray_files, transforms
 from hubcli.running.inference import Input, Output, Pass
-from hubcli.running.invoke import Description
-from hubcli.spec import RepoSpec
+from hubcli.running.result import Description, Result
 
 if TYPE_CHECKING:
     from hubcli.confined.broker import Broker
@@ -66,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What `load` tells of a model; `seconds` that the entrypoint took."""
+    """The result of `load`: the model, and the `seconds` that the entrypoint took."""
 
     model: Description
     seconds: float
@@ -74,24 +75,24 @@ class Loaded:
 
 
 def checkout_document(checkout: Checkout) -> dict[str, Any]:
-    """A checkout as JSON; the URL, which may hold what is nobody's business, stays here."""
+    """Return a checkout as JSON; the URL, which may hold what is nobody's business, stays here."""
     values = {**vars(checkout), "spec": str(checkout.spec), "path": str(checkout.path), "url": ""}
     return values
 
 
 def as_checkout(document: Mapping[str, Any]) -> Checkout:
-    """A checkout from JSON."""
+    """Return a checkout from JSON."""
     spec = RepoSpec.parse(document["spec"])
     return Checkout(**{**document, "spec": spec, "path": Path(document["path"])})
 
 
 def weight_document(weight: Weight) -> dict[str, Any]:
-    """A weight file's record as JSON."""
+    """Return a weight file's record as JSON."""
     return {**asdict(weight), "path": str(weight.path), "used_by": []}
 
 
 def as_weight(document: Mapping[str, Any]) -> Weight:
-    """A weight file's record from JSON."""
+    """Return a weight file's record from JSON."""
     return Weight(**{**document, "path": Path(document["path"]), "used_by": ()})
 
 
@@ -103,12 +104,13 @@ def perform(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, A
     try:
         return _KINDS[job.kind](job, inbox, scratch, report)
     finally:
-        leftovers.collect()  # now: whoever has the result ends this process
+        stray_files.collect()  # now: whoever has the result ends this process
 
 
-def _call(job: Job) -> invoke.Result:
+def _call(job: Job) -> Result:
     if job.options.get("archive"):
         return archives.load(Path(job.options["archive"]), job.entrypoint or None, job.args, job.kwargs)
+    _serve(job)
     return invoke.call(
         job.checkout,
         job.entrypoint,
@@ -120,7 +122,13 @@ def _call(job: Job) -> invoke.Result:
     )
 
 
+def _serve(job: Job) -> None:
+    if job.framework == "torch":
+        torch_hub.serve_torch()
+
+
 def _list(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]:
+    _serve(job)
     return asdict(invoke.listing(job.checkout, framework=job.framework, command=True))
 
 
@@ -146,8 +154,10 @@ def _run(job: Job, inbox: Path, scratch: Path, report: Report) -> dict[str, Any]
     with (inbox / TENSORS).open("rb") as file:
         arrays = _unpack(file, names)
     inputs = [Input(one["name"], array, one["text"], one["kind"]) for one, array in zip(names, arrays)]
-    groups = [(name, [one for one, of in zip(inputs, names) if of["group"] == i])
-              for i, name in enumerate(job.options["files"])]  # fmt: skip
+    groups = [
+        (name, [one for one, of in zip(inputs, names) if of["group"] == i])
+        for i, name in enumerate(job.options["files"])
+    ]
     passed = inference.passes(result, groups, len(groups), device, prepare)
     described = _pack(scratch / TENSORS, passed.outputs)
     return {
@@ -195,7 +205,7 @@ def _pack(file: Path, named: Sequence[Input | Output]) -> list[dict[str, Any]]:
 
 
 def _unpack(file: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The arrays that `_pack` wrote, each as it was described; RepositoryCodeError if they are not."""
+    """Return the arrays that `_pack` wrote, each as it was described; RepositoryCodeError if they are not."""
     from engine import serialization
 
     try:
@@ -220,7 +230,7 @@ def _unpack(file: Any, described: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def listing(job: Job, chosen: Mechanism, broker: Broker, *, seconds: float | None = None) -> HubConf:
-    """What the hubconf defines when it runs, found out in a child, within `seconds`."""
+    """Return what the hubconf defines when it runs, found out in a child, within `seconds`."""
     with sandbox.session() as here:
         result = _result(job, chosen, here, broker, seconds)
     try:
@@ -277,8 +287,8 @@ def run_each(
     with sandbox.session() as here:
         inputs = [(number, one) for number, (_, group) in enumerate(groups) for one in group]
         described = _pack(here.inbox / TENSORS, [one for _, one in inputs])
-        for told, (number, one) in zip(described, inputs):
-            told.update(group=number, text=one.text, kind=one.kind)
+        for entry, (number, one) in zip(described, inputs):
+            entry.update(group=number, text=one.text, kind=one.kind)
         options = {**job.options, "inputs": described, "files": [name for name, _ in groups]}
         job = Job(**{**vars(job), "options": options})
         result = _result(job, chosen, here, broker, seconds, memory)
@@ -297,7 +307,7 @@ def run_each(
 
 
 def profile(job: Job, chosen: Mechanism, broker: Broker) -> dict[str, Any]:
-    """What `profiling.measure` gives, from a sandbox."""
+    """Return what `profiling.measure` gives, from a sandbox."""
     with sandbox.session() as here:
         return _result(job, chosen, here, broker)
 
@@ -310,15 +320,15 @@ def _result(
     seconds: float | None = None,
     memory: int | None = None,
 ) -> dict[str, Any]:
-    """The result of a job that is a command's only one; its failures are the command's."""
+    """Return the result of a job that is a command's only one; its failures are the command's."""
     broker.inbox = here.inbox
     limits = sandbox.default_limits(seconds)
     if memory is not None:
         limits = replace(limits, memory=memory)
     outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo)
     if isinstance(outcome.error, UnusedDependencyError) and invoke.asked_to_go_on(outcome.error):
-        settings.override(allow_missing=True)
-        outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo)
+        waived = Request.current(allow_missing=True)
+        outcome = sandbox.perform(job, chosen, here, limits=limits, broker=broker, printed=_echo, request=waived)
     if outcome.error is not None:
         raise outcome.error
     if outcome.ended is not None or outcome.result is None:
@@ -330,7 +340,7 @@ def _result(
 
 
 def _echo(line: str) -> None:
-    """What foreign code prints goes to stderr; `sandbox` has cleaned it.  It never looks like a line of ours."""
+    """Write a line of foreign code to stderr; `sandbox` has cleaned it.  It never looks like a line of ours."""
     sys.stderr.write(f"{'| ' if line.lstrip().lower().startswith(_OURS) else ''}{line}\n")
     sys.stderr.flush()
 
@@ -344,7 +354,7 @@ def _entry(one: Mapping[str, Any]) -> EntryPoint:
 
 
 def _given(one: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model was given, as `Input.document` says it."""
+    """Return what a model was given, as `Input.document` says it."""
     shape = [int(size) for size in one["shape"]]
     return {"file": _text(one["file"]), "name": _text(one["name"]), "shape": shape, "dtype": str(_text(one["dtype"]))}
 

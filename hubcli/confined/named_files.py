@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import paths
+from hubcli.base import paths
 from hubcli.running import checkpoints
 
 if TYPE_CHECKING:
@@ -25,14 +25,15 @@ _LONGEST = 4096
 
 @dataclass(frozen=True)
 class Named:
-    """What to allow: `read` are absolute paths; `linked` the relative names that lead to some of them, and where to."""
+    """The paths to allow: `read` are absolute paths; `linked` the relative names that lead to some of them, and where
+    to."""
 
     read: tuple[str, ...]
     linked: tuple[tuple[str, str], ...]
 
 
 def find(job: Job) -> tuple[Job, Named]:
-    """The files that the arguments of `job` name, and the job with names that lead upwards made absolute.
+    """Return the files that the arguments of `job` name, and the job with names that lead upwards made absolute.
 
     The child stands in a folder of its own, where `link` puts the relative names.
     """
@@ -92,6 +93,6 @@ def _protected() -> Iterator[Path]:
 
 
 def _within(path: Path, folder: Path) -> bool:
-    """Whether `path` is `folder` or lies in it, links followed."""
+    """Return whether `path` is `folder` or is below it, links followed."""
     real, above = os.path.realpath(path), os.path.realpath(folder)
     return real == above or real.startswith(above.rstrip(os.sep) + os.sep)

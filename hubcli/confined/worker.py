@@ -16,7 +16,7 @@ import shutil
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -48,15 +48,15 @@ class Given:
 class Parent:
     """The pipes to the parent."""
 
-    def __init__(self, asking: int, answered: int) -> None:
-        self.asking, self.answered = asking, answered
+    def __init__(self, request_in: int, reply_out: int) -> None:
+        self.request_in, self.reply_out = request_in, reply_out
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message, as length and JSON."""
         text = json.dumps(message, default=str).encode()
         whole = memoryview(struct.pack("<I", len(text)) + text)
         while whole:
-            whole = whole[os.write(self.asking, whole) :]
+            whole = whole[os.write(self.request_in, whole) :]
 
     def ask(self, kind: str, **values: Any) -> dict[str, Any]:
         """Ask for something and wait for it; raises the HubError that the parent answers with."""
@@ -75,16 +75,16 @@ class Parent:
     def _read(self, count: int) -> bytes:
         parts = bytearray()
         while len(parts) < count:
-            part = os.read(self.answered, count - len(parts))
+            part = os.read(self.reply_out, count - len(parts))
             if not part:
                 raise EOFError("the parent has gone")
             parts += part
         return bytes(parts)
 
 
-def main(inbox: str, asking: int, answered: int) -> NoReturn:
+def main(inbox: str, request_in: int, reply_out: int) -> NoReturn:
     """Run the job in `inbox/job.json`; nothing of the process survives, whatever the code left."""
-    parent = Parent(asking, answered)
+    parent = Parent(request_in, reply_out)
     try:
         _run(parent, json.loads(Path(inbox, "job.json").read_text(encoding="utf-8")))
     except SystemExit as error:  # of our own code: there is none
@@ -95,14 +95,14 @@ def main(inbox: str, asking: int, answered: int) -> NoReturn:
 
 
 def _run(parent: Parent, document: Mapping[str, Any]) -> None:
-    from hubcli.confined import confine
+    from hubcli.confined import restrict
 
     wanted = document["confinement"]
-    limits = confine.Limits(**wanted["limits"])
+    limits = restrict.Limits(**wanted["limits"])
     lists = {name: tuple(wanted[name]) for name in ("layers", "read", "write", "devices", "listed")}
     if lists["layers"]:
         try:
-            confine.apply(confine.Confinement(**lists, limits=limits))
+            restrict.apply(restrict.Confinement(**lists, limits=limits))
         except (OSError, ValueError) as error:
             parent.send({"error": {"message": f"the sandbox could not be set up: {error}"}})
             return
@@ -111,18 +111,21 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
     if document["brokered"]:
         sys.addaudithook(_recorder(attempts))
 
-    from hubcli import errors, settings
+    from hubcli import errors
+    from hubcli.base import request, settings
     from hubcli.confined import jobs
     from hubcli.errors import HubError, NeedsNetworkError, RepositoryCodeError
 
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in document["settings"].items()}
-    settings.override(**{name: value or None for name, value in given.items()})
+    given = document["settings"]
+    settings.inherit(**{name: given[name] or None for name in ("quiet", "verbose", "debug")})
+    wanted = request.Request(allow_missing=given["allow_missing"], allow=tuple(given["allow"]))
     if document["brokered"]:
         _replace(parent, Path(document["scratch"]))
     elif document["lock"] is not None:
-        from hubcli import lockfile
+        from hubcli.cache import lockfile
 
-        settings.override(lock=lockfile.loads(Path("hub.lock"), document["lock"].encode()))
+        wanted = replace(wanted, lock=lockfile.loads(Path("hub.lock"), document["lock"].encode()))
+    request.establish(wanted)
     job = jobs.Job.of(document["job"])
     sys.argv = [str(job.checkout.path / "hubconf.py")]  # also for what runs on when the call has ended
     report = lambda event: parent.send({"event": event})
@@ -156,7 +159,7 @@ def _run(parent: Parent, document: Mapping[str, Any]) -> None:
 
 
 def _recorder(attempts: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook that notes where code tried to connect; it hinders nothing."""
+    """Return an audit hook that notes where code tried to connect; it hinders nothing."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _NETWORK_EVENTS and len(attempts) < 8:
@@ -171,7 +174,7 @@ def _recorder(attempts: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def _wanted_network(error: BaseException, tried: bool) -> bool:
-    """Whether an error says that the network is missing, and not something else after some attempt.
+    """Return whether an error says that the network is missing, and not something else after some attempt.
 
     Libraries raise their own kinds from a socket's OSError, or catch it and then miss the file that should have come.
     """
@@ -194,12 +197,15 @@ def _name(host: object) -> str:
 
 def _replace(parent: Parent, scratch: Path) -> None:
     """Let what fetches ask the parent."""
-    from hubcli import paths, trust
-    from hubcli.cache import store, weights
+    from hubcli.base import paths
+    from hubcli.cache import weights
+    from hubcli.cache.cache import Cache
+    from hubcli.cache.checkouts import Checkout
     from hubcli.confined import jobs
-    from hubcli.net import http
+    from hubcli.net.http import fetch as http
+    from hubcli.trust import gates
 
-    own_obtain, own_ensure = weights.obtain, store.ensure
+    own_obtain, own_checkout = weights.obtain, Cache.checkout
 
     def obtain(
         url: str,
@@ -209,6 +215,7 @@ def _replace(parent: Parent, scratch: Path) -> None:
         check_hash: bool = False,
         file_name: str | None = None,
         checkpoint: bool = False,
+        request: Any = None,
     ) -> tuple[weights.Weight, Path]:
         """`weights.obtain`: the parent's file, unless `model_dir` holds one already."""
         if model_dir is not None:
@@ -243,11 +250,11 @@ def _replace(parent: Parent, scratch: Path) -> None:
         shutil.copyfile(answer["path"], own)
         return Given(own, url, answer["size"], answer["sha256"], answer["etag"])
 
-    def ensure(spec: Any, *, force_reload: bool = False, **others: Any) -> store.Checkout:
-        """`store.ensure`: a folder stays one's own, a repository comes from the parent."""
+    def checkout(cache: Cache, spec: Any, request: Any = None, **others: Any) -> Checkout:
+        """`Cache.checkout`: a folder stays one's own, a repository comes from the parent."""
         if spec.kind == "local":
-            return own_ensure(spec)
-        answer = parent.ask("checkout", spec=str(spec), force_reload=force_reload)
+            return own_checkout(cache, spec)
+        answer = parent.ask("checkout", spec=str(spec), force_reload=request is not None and request.reload)
         return jobs.as_checkout(answer)
 
     def urlretrieve(url: Any, filename: Any = None, reporthook: Any = None, data: Any = None) -> tuple[str, Any]:
@@ -266,10 +273,10 @@ def _replace(parent: Parent, scratch: Path) -> None:
         return str(target), email.message.Message()
 
     weights.obtain = obtain
-    store.ensure = ensure
+    Cache.checkout = checkout  # type: ignore[method-assign, assignment]
     # the parent asks before it fetches, and before it gives the checkout
-    trust.require = lambda *rest, **more: None
-    trust.before_fetch = lambda *rest, **more: None
+    gates.require = lambda *rest, **more: None
+    gates.before_fetch = lambda *rest, **more: None
     http.fetch = fetch  # type: ignore[assignment]
 
     def change(module: Any) -> None:
@@ -286,7 +293,7 @@ def _when_imported(name: str, change: Callable[[Any], None]) -> None:
         change(sys.modules[name])
         return
 
-    class Late(MetaPathFinder):
+    class PatchOnImport(MetaPathFinder):
         def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
             if fullname != name:
                 return None
@@ -302,4 +309,4 @@ def _when_imported(name: str, change: Callable[[Any], None]) -> None:
                 spec.loader.exec_module = changed  # type: ignore[method-assign]
             return spec
 
-    sys.meta_path.insert(0, Late())
+    sys.meta_path.insert(0, PatchOnImport())

@@ -1,11 +1,11 @@
-"""What is worth saying once in a process, however often it is met: a stale token, a repository that has moved."""
+"""Notices that are printed once per process: a stale token, a repository that has moved."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
 
-from hubcli import output
+from hubcli.base import output
 
 _said: set[Hashable] = set()
 _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What can be known of a repository by reading it: entrypoints, signatures, dependencies.
+"""Facts about a repository that reading alone gives: entrypoints, signatures, dependencies.
 
 Nothing here imports or executes a line of the code it reads.
 """

@@ -1,4 +1,4 @@
-"""Whether a call fits an entrypoint's signature, told from the source: before anybody is asked, and before code runs.
+"""The fit of a call and an entrypoint's signature, by the source: found before anybody is asked and before code runs.
 
 A refusal is final, so it is given only where nothing can make the callable another one than the source shows: no
 decorator that may change it, no second definition, no metaclass, no namespace that is filled at run time.  Where that
@@ -25,7 +25,8 @@ _PLAIN_BASES = {"Module", "object"}
 
 
 class Refusal(NamedTuple):
-    """Why arguments do not fit, in the words of `inspect` and as Python's own error; the hint says what does."""
+    """The reason why arguments do not fit, in the words of `inspect` and as Python's own error; the hint says what
+    does."""
 
     reason: str
     error: TypeError
@@ -35,7 +36,8 @@ class Refusal(NamedTuple):
 def refusal(
     root: Path, conf: HubConf, entrypoint: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Refusal | None:
-    """Why the entrypoint of the repository at `root` refuses the arguments for certain; None where it may take them."""
+    """Return why the entrypoint of the repository at `root` refuses the arguments for certain; None where it may
+    take them."""
     entry = next((one for one in conf.entrypoints if one.name == entrypoint), None)
     if entry is None or entry.signature is None or entry.external or conf.dynamic:
         return None
@@ -58,7 +60,7 @@ def refusal(
 
 
 def _alike(name: str, signature: str) -> Callable[..., None] | None:
-    """A function of that name that does nothing, with the parameters that `EntryPoint.signature` describes.
+    """Return a function of that name that does nothing, with the parameters that `EntryPoint.signature` describes.
 
     Of the source only the names of parameters are left: a default is None, annotations are gone.
     """
@@ -104,7 +106,7 @@ def _is_certain(root: Path, entrypoint: str) -> bool:
 
 
 def _times_bound(reader: Reader, module: Module, name: str) -> int:
-    """How often a module may bind a name, at its top or in a function that declares it global; many by a star.
+    """Return how often a module may bind a name, at its top or in a function that declares it global; many by a star.
 
     `net.__signature__ = ...` and the like count as another binding.
     """
@@ -122,7 +124,8 @@ def _times_bound(reader: Reader, module: Module, name: str) -> int:
 
 
 def _bound(statement: ast.AST) -> Iterator[str]:
-    """The names that a statement at the top of a module binds, other than by importing, and not inside functions."""
+    """Yield the names that a statement at the top of a module binds, other than by importing, and not inside
+    functions."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
         return
@@ -136,7 +139,7 @@ def _bound(statement: ast.AST) -> Iterator[str]:
 
 
 def _is_as_written(reader: Reader, value: Value) -> bool:
-    """Whether nothing stands between a caller and the parameters in the source."""
+    """Return whether nothing stands between a caller and the parameters in the source."""
     if isinstance(value, Function):
         return isinstance(value.node, ast.Lambda) or all(map(_is_harmless, value.node.decorator_list))
     if not isinstance(value, Class) or value.instance:

@@ -1,4 +1,4 @@
-"""What a call stands for: an object of a class, what a function returns, a partial, a decorated function."""
+"""The value of a call: an object of a class, what a function returns, a partial, a decorated function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Calls:
         self._depth = 0
 
     def value(self, node: ast.Call, module: Module, scope: Mapping[str, Value] | None) -> Value:
-        """What a call stands for."""
+        """Return what a call stands for."""
         callee = self.reader.resolve(self.reader.evaluate(node.func, module, scope))
         arguments = [self.reader.resolve(self.reader.evaluate(argument, module, scope)) for argument in node.args[:8]]
         if isinstance(callee, External):
@@ -67,7 +67,7 @@ class Calls:
         return Data(node) if kind == "data" else Maybe()
 
     def _instance(self, made: Class, node: ast.Call) -> Value:
-        """An object of a class: callable where the class or a base of it says so."""
+        """Return an object of a class: callable where the class or a base of it says so."""
         current = made
         for _ in range(16):
             if self.reader.methods(current.node).keys() & {"__call__", "forward"}:
@@ -100,7 +100,7 @@ class Calls:
         return target.but(bound=target.bound + positional, keywords=(*target.keywords, *keywords))
 
     def _returned(self, function: Function, call: ast.Call, arguments: list[Value]) -> Value:
-        """What a function of the repository returns for these arguments."""
+        """Return what a function of the repository returns for these arguments."""
         if self._depth >= 8:
             return Maybe()
         self._depth += 1
@@ -141,7 +141,7 @@ class Calls:
         return next((one for one in found if not isinstance(one, Data | Maybe)), unclear(found) or Data())
 
     def _imported_in(self, module: Module, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Value:
-        """What an import in a function binds."""
+        """Return what an import in a function binds."""
         if isinstance(node, ast.Import):
             dotted = alias.name if alias.asname else alias.name.partition(".")[0]
             found = self.reader.find_import(module, dotted, 0)
@@ -151,7 +151,7 @@ class Calls:
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function in their order, without those of the functions and classes in it."""
+    """Yield the nodes of a function in their order, without those of the functions and classes in it."""
     for node in ast.iter_child_nodes(function):
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
@@ -163,12 +163,12 @@ def unclear(found: list[Value]) -> Maybe | None:
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """A base class without its parameters: `Generic` of `Generic[T]`."""
+    """Return a base class without its parameters: `Generic` of `Generic[T]`."""
     return node.value if isinstance(node, ast.Subscript) else node
 
 
 def _parameters(function: Function, call: ast.Call, arguments: list[Value]) -> dict[str, Value]:
-    """A function's parameters, as far as a call gives them something known."""
+    """Return a function's parameters, as far as a call gives them something known."""
     spec = function.node.args
     names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
     scope: dict[str, Value] = {one.arg: Maybe() for one in ast.walk(spec) if isinstance(one, ast.arg)}

@@ -1,10 +1,10 @@
-"""Which entrypoint is meant: the one that was named, or the only one."""
+"""The choice of the entrypoint: the one that was named, or the only one."""
 
 from __future__ import annotations
 
 import shlex
 
-from hubcli import output
+from hubcli.base import output
 from hubcli.errors import UsageError
 from hubcli.reading.hubconf import EntryPoint, HubConf
 
@@ -14,7 +14,7 @@ _SHOWN = 20
 def entrypoint(
     conf: HubConf, name: str | None, spec: str, command: str, *, dynamic: bool = True, renewal: str | None = None
 ) -> str:
-    """The name to call: `name` if there is one like it, else the only one of the repository's own.
+    """Return the name to call: `name` if there is one like it, else the only one of the repository's own.
 
     A name that is not in the source may still be made when hubconf.py runs (`dynamic`: it has not run).
     NotFoundError names what is like it, and `renewal`, how to get a newer copy; UsageError lists the choices.
@@ -39,5 +39,6 @@ def entrypoint(
 
 
 def _is_published(entry: EntryPoint) -> bool:
-    """Whether the entrypoint is meant as one: not a class or a package's function that hubconf.py imports to use it."""
+    """Return whether the entrypoint is meant as one: not a class or a package's function that hubconf.py imports to
+    use it."""
     return not entry.external and not (entry.source in ("import", "star") and entry.name[:1].isupper())

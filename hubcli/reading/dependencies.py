@@ -44,14 +44,15 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to install: `whole` with all requirements, `bare` without; and what cannot be, with the reason."""
+    """The distributions to install: `whole` with all requirements, `bare` without; and what cannot be, with the
+    reason."""
 
     whole: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
 
     def command(self, program: str = "python -m pip") -> str | None:
-        """The one line for a shell; None where there is nothing to install."""
+        """Return the one line for a shell; None where there is nothing to install."""
         parts = []
         if self.whole:
             parts.append(f"{program} install {shlex.join(self.whole)}")
@@ -70,17 +71,17 @@ class Report:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The names that are not satisfied, those that are not declared too."""
+        """Return the names that are not satisfied, those that are not declared too."""
         return tuple(one.name for one in self.dependencies if not one.satisfied)
 
     @property
     def install(self) -> str | None:
-        """The command for what is missing, as far as there is one."""
+        """Return the command for what is missing, as far as there is one."""
         return self.plan.command()
 
     @property
     def hint(self) -> str | None:
-        """What to do next."""
+        """Return what to do next."""
         if not self.missing:
             return None
         parts = [] if self.install is None else [f"run: {self.install}"]
@@ -100,7 +101,7 @@ def check(
     framework: str = "engine",
     survey: Survey | None = None,
 ) -> Report:
-    """Which of `names` are there: for a repository at `root`, run on `framework`.
+    """Return which of `names` are there: for a repository at `root`, run on `framework`.
 
     Of `survey`, what the code imports without declaring it, only the missing ones are reported; and so is what an
     installed package needs and lacks, because it was installed without its requirements.
@@ -134,14 +135,14 @@ def _foreign(provider: str | None) -> bool:
 
 
 def _top(text: str) -> str:
-    """The import name that a declared dependency stands for, as well as that can be told."""
+    """Return the import name that a declared dependency stands for, as well as that can be told."""
     name = re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0]
     known = import_names.modules().get(packages.canonical(name)) or getattr(packages.find(name), "module", None)
     return (known or name.replace("-", "_")).partition(".")[0]
 
 
 def _lacking(installed: Sequence[str], known: set[str]) -> Iterator[Dependency]:
-    """What packages that are there need, and what is not there."""
+    """Yield what packages that are there need, and what is not there."""
     found = [one for name in installed if (one := packages.find(re.split(r"[^\w.-]", name.strip(), maxsplit=1)[0]))]
     for package in packages.closure(found):
         others = [packages.table()[name] for name in package.torchy]
@@ -154,7 +155,7 @@ def _lacking(installed: Sequence[str], known: set[str]) -> Iterator[Dependency]:
 
 
 def _has(distribution: str, module: str | None = None) -> bool:
-    """Whether a distribution, or another one with the same module, is installed."""
+    """Return whether a distribution, or another one with the same module, is installed."""
     from importlib import metadata
 
     module = module or import_names.modules().get(packages.canonical(distribution))
@@ -168,7 +169,7 @@ def _has(distribution: str, module: str | None = None) -> bool:
 
 
 def _unknown_versions(names: Sequence[str], found: Sequence[Dependency], framework: str) -> Iterator[str]:
-    """A sentence for every package of the table whose installed version is not known to work."""
+    """Yield a sentence for every package of the table whose installed version is not known to work."""
     if framework != "engine":
         return
     for one in found:
@@ -223,7 +224,7 @@ def _check_one(text: str, root: Path | None, framework: str, repository: Reposit
 
 
 def find(name: str, root: Path | None) -> str | None:
-    """Where module `name` comes from, or None; every failure of a finder means that it is absent."""
+    """Return where module `name` comes from, or None; every failure of a finder means that it is absent."""
     parts = name.split(".")
     if root is not None and any(_in_folder(folder, parts) for folder in (root, *project.read(root).sources)):
         return "repository"
@@ -243,7 +244,7 @@ def find(name: str, root: Path | None) -> str | None:
 
 
 def _is_itself(name: str, root: Path) -> bool:
-    """Whether a name is that of the distribution that the repository makes: not to be had from an index."""
+    """Return whether a name is that of the distribution that the repository makes: not to be had from an index."""
     own = project.read(root).name
     return own is not None and packages.canonical(own) == packages.canonical(name)
 
@@ -298,7 +299,7 @@ def distribution(name: str) -> tuple[str, str] | None:
 
 
 def _plan(missing: Sequence[str], framework: str, repository: Repository | None, places: Mapping[str, str]) -> Plan:
-    """What to install for the missing names, each judged by itself; `places` say where names are imported."""
+    """Return what to install for the missing names, each judged by itself; `places` say where names are imported."""
     whole: dict[str, str] = {}
     bare: dict[str, str] = {}
     refused: list[tuple[str, str]] = []
@@ -336,7 +337,7 @@ def _plan(missing: Sequence[str], framework: str, repository: Repository | None,
 
 
 def _distribution(name: str, repository: Repository | None) -> str:
-    """The name to install a module by, as far as it is known; else its own."""
+    """Return the name to install a module by, as far as it is known; else its own."""
     found = import_names.distribution(name)
     if found is None and repository is not None and not import_names.known(name):
         found = repository.distribution(name)
@@ -344,7 +345,7 @@ def _distribution(name: str, repository: Repository | None) -> str:
 
 
 def torch_installed() -> bool:
-    """Whether torch itself, not the engine's alias of it, can be imported."""
+    """Return whether torch itself, not the engine's alias of it, can be imported."""
     try:
         spec = PathFinder.find_spec("torch", [entry or os.curdir for entry in sys.path])
     except Exception:

@@ -1,4 +1,4 @@
-"""Tells from a module's `ast` whether it fills its namespace in ways that only running it shows."""
+"""Find from a module's `ast` whether it fills its namespace with names that only running it shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MUTATORS = {"update", "setdefault", "__setitem__", "__ior__"}
 
 
 def fills_namespace(tree: ast.Module, handled: Set[int] = frozenset(), own: Set[str] = frozenset()) -> bool:
-    """Whether code may add names when it runs: globals(), exec, setattr on the module itself.
+    """Return whether code may add names when it runs: globals(), exec, setattr on the module itself.
 
     `handled` holds the ids of nodes whose effect is known, `own` the names that stand for the module or its namespace.
     """
@@ -51,7 +51,7 @@ def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def is_call(node: ast.AST, names: Set[str]) -> bool:
-    """Whether the node calls one of these names."""
+    """Return whether the node calls one of these names."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
 
 
@@ -74,7 +74,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 def is_namespace(node: ast.AST, own: Set[str], calls: Set[str] = OWN_NAMES) -> bool:
-    """Whether an expression is the module's namespace or the module."""
+    """Return whether an expression is the module's namespace or the module."""
     return (is_call(node, calls) and isinstance(node, ast.Call) and not node.args) or is_own_module(node, own)
 
 

@@ -1,4 +1,4 @@
-"""What names from outside the repository are, as far as names and the standard library tell: nothing is imported."""
+"""Names from outside the repository, as far as they and the standard library tell: nothing is imported."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _TORCH_OBJECTS = {"torch.hub.load", "torch.jit.load", "torch.load", "torch.packa
 
 
 def callable_here(dotted: str) -> bool:
-    """Whether a name from outside the repository is callable: all are but modules and constants."""
+    """Return whether a name from outside the repository is callable: all are but modules and constants."""
     top, _, rest = dotted.partition(".")
     if not top:
         return True  # a relative import that leaves the repository
@@ -91,7 +91,7 @@ def callable_here(dotted: str) -> bool:
 
 
 def _in_stdlib(dotted: str) -> bool | None:
-    """Whether a name of a standard module is callable, if that module is loaded already; else None."""
+    """Return whether a name of a standard module is callable, if that module is loaded already; else None."""
     module, _, name = dotted.rpartition(".")
     found = sys.modules.get(module)
     if found is None or sys.modules.get(dotted) is not None:
@@ -102,7 +102,7 @@ def _in_stdlib(dotted: str) -> bool | None:
 
 
 def returns(dotted: str) -> str:
-    """What calling a foreign name gives: `callable`, `data`, `argument` (what it is given) or `open`."""
+    """Return what calling a foreign name gives: `callable`, `data`, `argument` (what it is given) or `open`."""
     top, _, rest = dotted.partition(".")
     last = rest.rpartition(".")[2]
     if last == "made":

@@ -27,7 +27,7 @@ class EntryPoint:
     """One callable of a hubconf.
 
     `source` is how the name came about (`def|assign|import|star|exec`); `external` says that the
-    definition lies outside the repository, so that `doc` and `signature` are unknown (None).
+    definition is outside the repository, so that `doc` and `signature` are unknown (None).
     """
 
     name: str
@@ -48,7 +48,8 @@ class HubConf:
     docstring: str | None
 
     def entrypoint(self, name: str, *, spec: str | None = None, renewal: str | None = None) -> EntryPoint:
-        """The entrypoint called `name`; NotFoundError lists names near to it and tells how to get a newer copy."""
+        """Return the entrypoint called `name`; NotFoundError lists names near to it and tells how to get a newer
+        copy."""
         for entry in self.entrypoints:
             if entry.name == name:
                 return entry
@@ -66,7 +67,7 @@ def missing_callable(name: str, hint: str, spec: str | None = None, renewal: str
 
 
 def near_names(name: str, known: Iterable[str]) -> str:
-    """A hint that lists the known names, the near ones first."""
+    """Return a hint that lists the known names, the near ones first."""
     import difflib
 
     names = sorted(known)
@@ -79,7 +80,7 @@ def near_names(name: str, known: Iterable[str]) -> str:
 
 
 def summary_line(doc: str | None) -> str:
-    """The first line of a docstring, or an empty string."""
+    """Return the first line of a docstring, or an empty string."""
     return doc.strip().splitlines()[0].strip() if doc and doc.strip() else ""
 
 
@@ -112,7 +113,7 @@ def read(path: Path) -> HubConf:
 
 
 def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPoint | None:
-    """The entrypoint that `name` is, or None where the value is not callable."""
+    """Return the entrypoint that `name` is, or None where the value is not callable."""
     doc: str | None = None
     signature: str | None = None
     reader.spend(20)
@@ -142,7 +143,7 @@ def _call_method(reader: Reader, value: Class) -> Function | None:
 
 
 def _signature(reader: Reader, function: Function) -> str:
-    """The parameters as a caller sees them, in the source's own words."""
+    """Return the parameters as a caller sees them, in the source's own words."""
     arguments = function.node.args
     count = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
     reader.spend(count + len(function.keywords))

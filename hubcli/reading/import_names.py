@@ -29,10 +29,10 @@ class Names(NamedTuple):
 
 @functools.cache
 def table() -> Names:
-    """The file, read once."""
+    """Return the file, read once."""
     import tomllib
 
-    whole = tomllib.loads(Path(__file__).parents[1].joinpath("import_names.toml").read_text(encoding="utf-8"))
+    whole = tomllib.loads(Path(__file__).parents[1].joinpath("data", "import_names.toml").read_text(encoding="utf-8"))
     return Names(
         whole["distributions"],
         frozenset(whole["same"]["names"].split()),
@@ -42,22 +42,22 @@ def table() -> Names:
 
 
 def distribution(name: str) -> str | None:
-    """The distribution that has a module, if it is called differently."""
+    """Return the distribution that has a module, if it is called differently."""
     return _longest(table().distributions, name)
 
 
 def elsewhere(name: str) -> str | None:
-    """What a module is that no index has under its name."""
+    """Return what a module is that no index has under its name."""
     return _longest(table().elsewhere, name)
 
 
 def known(name: str) -> bool:
-    """Whether it is known which distribution has a module."""
+    """Return whether it is known which distribution has a module."""
     return distribution(name) is not None or name.partition(".")[0] in table().same
 
 
 def compiled(name: str) -> bool:
-    """Whether a name is one that people give to what they compile: `lightconv_cuda`."""
+    """Return whether a name is one that people give to what they compile: `lightconv_cuda`."""
     return _COMPILED.search(name) is not None
 
 
@@ -74,7 +74,7 @@ def whole(name: str) -> str:
 
 @functools.cache
 def modules() -> dict[str, str]:
-    """The import name of each distribution of the table, by canonical name."""
+    """Return the import name of each distribution of the table, by canonical name."""
     from hubcli.reading.packages import canonical
 
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a repository imports from elsewhere, found by reading: its hubconf, and the modules that this leads to.
+"""Imports of a repository from elsewhere, found by reading its hubconf and the modules that this leads to.
 
 Only imports that run with the hubconf, or with an entrypoint and the functions and classes that it names, and that
 nothing catches count: `try: import apex` and `if TYPE_CHECKING:` do not stop a load by themselves.  Modules of the
@@ -44,7 +44,7 @@ class Imported:
 
 
 class Survey(NamedTuple):
-    """What reading a repository's code tells of its imports.
+    """The imports of a repository's code.
 
     `folders` are on `sys.path` besides its root, by its own doing; `unclear`: there may be more.  `provided` are
     modules that its code puts into `sys.modules` itself.
@@ -57,7 +57,7 @@ class Survey(NamedTuple):
 
 
 def read(root: Path) -> tuple[Imported, ...]:
-    """The first import of every foreign top-level module; what cannot be read or followed is left out."""
+    """Return the first import of every foreign top-level module; what cannot be read or followed is left out."""
     return survey(root).imports
 
 
@@ -88,7 +88,7 @@ class _Walk:
         self.defined: dict[str, list[tuple[Module, ast.stmt]]] = {}
         self.named: set[str] = set()
         self.called: set[str] = set()
-        self.late: set[Path] = set()  # reached by what a function imports
+        self.deferred: set[Path] = set()  # reached by what a function imports
 
     def run(self) -> None:
         """Go on until nothing new is reached."""
@@ -112,7 +112,7 @@ class _Walk:
                 self.pending.append(file)
 
     def enter(self, file: Path) -> None:
-        """What a module does when it is imported; of the hubconf, what its functions do too."""
+        """Follow what a module does when it is imported; of the hubconf, what its functions do too."""
         own = file == self.root / "hubconf.py"
         try:
             module = self.reader.load(file)
@@ -130,7 +130,8 @@ class _Walk:
                 self.note(module, statement)
 
     def call(self, name: str) -> None:
-        """What a function or a class may do: the modules that it imports are reached, if they are the repository's."""
+        """Follow what a function or a class may do: the modules that it imports are reached, if they are the
+        repository's."""
         self.called.add(name)
         for module, definition in self.defined[name]:
             self.note(module, definition)
@@ -140,7 +141,7 @@ class _Walk:
             for one in _unguarded([definition]):
                 before = set(self.seen)
                 self.follow(module, one, foreign=False)
-                self.late |= self.seen - before
+                self.deferred |= self.seen - before
 
     def note(self, module: Module, node: ast.AST) -> None:
         """The names that code uses: its own, those it imports, and attributes of modules."""
@@ -159,7 +160,7 @@ class _Walk:
                     self.named.add(one.attr)
 
     def follow(self, module: Module, node: ast.Import | ast.ImportFrom, foreign: bool) -> None:
-        """Where an import leads to; `foreign` ones are taken down."""
+        """Follow an import to the files that it reaches; `foreign` ones are recorded."""
         place = f"{module.file.relative_to(self.root).as_posix()}:{node.lineno}"
         for name, target in _targets(self.reader, module, node):
             if foreign and (empty := self.left_out(module, name, node)) is not None:
@@ -169,13 +170,14 @@ class _Walk:
                 self.reach(*_files(self.root, target))
                 continue
             top = name.partition(".")[0]
-            exported = module.file in self.late and top in _OTHER_FRAMEWORKS
+            exported = module.file in self.deferred and top in _OTHER_FRAMEWORKS
             foreign_name = top and top != "torch" and top not in sys.stdlib_module_names and not exported
             if foreign and foreign_name and not (isinstance(node, ast.ImportFrom) and node.level):
                 self.found.setdefault(top, Imported(name, place))
 
     def left_out(self, module: Module, name: str, node: ast.Import | ast.ImportFrom) -> str | None:
-        """The module name, from a folder of the search path on, of the empty folder that an import leads into."""
+        """Return the module name, from a folder of the search path on, of the empty folder that an import leads
+        into."""
         level = node.level if isinstance(node, ast.ImportFrom) else 0
         bases = self.reader.search
         if level:
@@ -206,7 +208,7 @@ def _targets(reader: Reader, module: Module, node: ast.Import | ast.ImportFrom) 
 
 
 def _files(root: Path, target: Path) -> Iterator[Path]:
-    """The files that importing `target` runs: those of the packages around it first."""
+    """Yield the files that importing `target` runs: those of the packages around it first."""
     around = [folder / "__init__.py" for folder in target.parents if folder.is_relative_to(root) and folder != root]
     yield from (file for file in reversed(around) if file.is_file())
     if target.is_file():
@@ -214,7 +216,7 @@ def _files(root: Path, target: Path) -> Iterator[Path]:
 
 
 def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The import statements that run, and that nothing would catch; `inside`: those of functions too."""
+    """Yield the import statements that run, and that nothing would catch; `inside`: those of functions too."""
     for node in body:
         if _returns_without(node):
             return
@@ -231,7 +233,7 @@ def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | as
 
 
 def _unguarded(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The import statements in a body and the functions in it, but those that are optional.
+    """Yield the import statements in a body and the functions in it, but those that are optional.
 
     Optional is what catches its own failure, and what runs only where something is there: a GPU, a package.
     """
@@ -284,7 +286,7 @@ def _returns_without(node: ast.stmt) -> bool:
 
 
 def _initializer(node: ast.stmt) -> list[ast.stmt]:
-    """What making an object of a class runs."""
+    """Return what making an object of a class runs."""
     body = node.body if isinstance(node, ast.ClassDef) else []
     return [one for made in body if isinstance(made, ast.FunctionDef) and made.name == "__init__" for one in made.body]
 

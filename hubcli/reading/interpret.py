@@ -1,7 +1,7 @@
 """Works out what module-level code makes of literals: the names that a loop puts into its namespace, mostly.
 
 A small part of Python on known values: strings, numbers, containers of them, comprehensions, the usual methods, and
-the functions and classes that `_names` follows.  Whatever lies beyond raises `Unclear`: then only running it tells.
+the functions and classes that `_names` follows.  Whatever is beyond raises `Unclear`: then only running it tells.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Interpreter:
         self.module = module
 
     def evaluate(self, node: ast.expr, scope: Scope) -> Any:
-        """A literal, a container of such, or what `_names` knows of a name; raises Unclear."""
+        """Return a literal, a container of such, or what `_names` knows of a name; raises Unclear."""
         self.reader.spend(5)
         method = getattr(self, "_" + type(node).__name__.lower(), None)
         if method is None or self.reader.nesting > MAX_NESTING:
@@ -95,7 +95,7 @@ class Interpreter:
         return value
 
     def items(self, node: ast.expr, scope: Scope) -> list[Any]:
-        """What a loop over the expression goes through."""
+        """Return what a loop over the expression goes through."""
         value = self.evaluate(node, scope)
         if isinstance(value, _SYMBOLS):
             raise Unclear("no container")
@@ -107,7 +107,7 @@ class Interpreter:
         return found
 
     def bind(self, target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
-        """The names that assigning `value` to `target` binds."""
+        """Yield the names that assigning `value` to `target` binds."""
         if isinstance(target, ast.Name):
             yield target.id, value
         elif isinstance(target, ast.Tuple | ast.List):
@@ -130,7 +130,7 @@ class Interpreter:
         return self._known(self.module, node.id)
 
     def _known(self, module: Module, name: str) -> Any:
-        """What a module's name stands for."""
+        """Return what a module's name stands for."""
         bound = module.names[name][0]
         if isinstance(bound, Imported):
             if bound.target.is_file():
@@ -176,7 +176,7 @@ class Interpreter:
         return found
 
     def _element(self, node: ast.expr, scope: Scope) -> Any:
-        """A part of a container, which may be anything as long as nobody asks what it is."""
+        """Return a part of a container, which may be anything as long as nobody asks what it is."""
         try:
             return self.evaluate(node, scope)
         except Unclear:
@@ -266,7 +266,7 @@ class Interpreter:
         raise Unclear(name)
 
     def _names_of(self, owner: Any) -> dict[str, Any]:
-        """A module's namespace."""
+        """Return a module's namespace."""
         other = self.reader.load(owner.target)
         if other.dynamic:
             raise Unclear("dynamic")
@@ -314,7 +314,7 @@ class Interpreter:
         return self._symbol(node, scope)
 
     def _symbol(self, node: ast.Call, scope: Scope) -> Any:
-        """A call that makes a function or an object: what `_names` makes of it."""
+        """Return a call that makes a function or an object: what `_names` makes of it."""
         found = self.reader.resolve(self.reader.evaluate(node, self.module, _values(scope)))
         if isinstance(found, Data | Maybe):
             raise Unclear("call")
@@ -365,5 +365,5 @@ class Interpreter:
 
 
 def _values(scope: Scope) -> dict[str, Any]:
-    """What of a scope `_names` can use."""
+    """Return what of a scope `_names` can use."""
     return {name: value if isinstance(value, _SYMBOLS) else Data() for name, value in scope.items()}

@@ -1,6 +1,6 @@
-"""What files of a repository say of modules that cannot be imported: its own, those it compiles, those left out.
+"""Modules that cannot be imported, by the files of a repository: its own, those it compiles, those left out.
 
-A name that a repository has for itself is not asked of an index, where it is a stranger's.  One bounded walk over the
+A name that a repository has for itself is not queried in an index, where it is a stranger's.  One bounded walk over the
 folders; build files are read, never run.
 """
 
@@ -70,21 +70,21 @@ class Inventory:
         return modules, files
 
     def module(self, name: str) -> str | None:
-        """The file or folder, relative to the root, that has this module name somewhere in the repository."""
+        """Return the file or folder, relative to the root, that has this module name somewhere in the repository."""
         return self._files[0].get(name)
 
     # Submodules
 
     @cached_property
     def left_out(self) -> tuple[str, ...]:
-        """The folders that .gitmodules names and whose files are not there."""
+        """Return the folders that .gitmodules names and whose files are not there."""
         return tuple(path for path in _gitmodules(self.root) if is_empty(self.root / path))
 
     # Compiled modules and distributions of its own
 
     @cached_property
     def compiled(self) -> dict[str, str]:
-        """The modules that a build makes, by the first part of their names, with the file that says so."""
+        """Return the modules that a build makes, by the first part of their names, with the file that says so."""
         found: dict[str, str] = {}
         read = 0
         for file in self._files[1]:
@@ -104,7 +104,7 @@ class Inventory:
 
     @cached_property
     def distributions(self) -> dict[str, str]:
-        """The distributions that folders below the root make, by canonical name, with the file that says so."""
+        """Return the distributions that folders below the root make, by canonical name, with the file that says so."""
         from hubcli.reading import packages, project
 
         found: dict[str, str] = {}
@@ -117,7 +117,7 @@ class Inventory:
 
     @cached_property
     def requirement_files(self) -> list[Path]:
-        """The files that list requirements, those nearest to the root first."""
+        """Return the files that list requirements, those nearest to the root first."""
         names = re.compile(r"requirements?.*\.(txt|in)$|.*requirements?\.txt$|environment.*\.ya?ml$|Pipfile$", re.I)
         inside = re.compile(r"requirements?$", re.I)
         fitting = [
@@ -134,7 +134,8 @@ class Inventory:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether nothing is at a path, or a folder without anything in it: what a submodule leaves that is left out."""
+    """Return whether nothing is at a path, or a folder without anything in it: what a submodule leaves that is left
+    out."""
     try:
         with os.scandir(folder) as found:
             return next(found, None) is None
@@ -145,7 +146,8 @@ def is_empty(folder: Path) -> bool:
 
 
 def inside_left_out(root: Path, bases: Sequence[Path], parts: Sequence[str]) -> Path | None:
-    """The empty folder in which a module, looked for below `bases`, would lie; git writes such for submodules only."""
+    """Return the empty folder in which a module, looked for below `bases`, would lie; git writes such for
+    submodules only."""
     for base in bases:
         here = base
         for part in parts:
@@ -204,7 +206,8 @@ def _built_by_toml(name: str, text: str) -> Iterator[str]:
 
 
 def _built_by_python(data: bytes) -> Iterator[str]:
-    """The first argument, or `name`, of what makes an extension: `CUDAExtension("name", ...)`, `load(name="name")`."""
+    """Yield the first argument, or `name`, of what makes an extension: `CUDAExtension("name", ...)`,
+    `load(name="name")`."""
     import warnings
 
     try:
@@ -235,7 +238,7 @@ def _last(node: ast.expr) -> str:
 
 
 def _literal(node: ast.expr, constants: dict[str, ast.expr]) -> str | None:
-    """A string, or one put together of constants; the parts that are not known are left out at its end."""
+    """Return a string, or one put together of constants; the parts that are not known are left out at its end."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):

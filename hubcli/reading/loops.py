@@ -109,7 +109,7 @@ class Loops:
         return is_call(node, {"print"})
 
     def _value(self, interpreter: Interpreter, node: ast.expr, scope: Scope) -> Any:
-        """What an expression gives: a literal, or what a name may stand for."""
+        """Return what an expression gives: a literal, or what a name may stand for."""
         try:
             return interpreter.evaluate(node, scope)
         except Unclear:

@@ -60,7 +60,7 @@ class Reader:
 
     @cached_property
     def search_path(self) -> SearchPath:
-        """What the modules that have been read do to `sys.path`."""
+        """Return what the modules that have been read do to `sys.path`."""
         from hubcli.reading.search_path import SearchPath  # for start-up: most repositories leave the list alone
 
         return SearchPath(self)
@@ -74,7 +74,7 @@ class Reader:
     # Files
 
     def load(self, file: Path) -> Module:
-        """The module in `file`, scanned (or being scanned, as Python sees a cycle)."""
+        """Return the module in `file`, scanned (or being scanned, as Python sees a cycle)."""
         module = self.modules.get(file)
         if module is None:
             if file not in self._parsed:
@@ -127,7 +127,7 @@ class Reader:
         return file.relative_to(self.root).as_posix()
 
     def find(self, base: Path, parts: list[str]) -> Path | None:
-        """The file (or, for a namespace package, folder) of a module below `base`."""
+        """Return the file (or, for a namespace package, folder) of a module below `base`."""
         here = base
         for index, part in enumerate(parts):
             if not part.isidentifier():
@@ -147,7 +147,7 @@ class Reader:
         return here
 
     def find_import(self, module: Module, name: str, level: int) -> Path | None:
-        """The file or bare folder in the repository that an import in `module` means; None: it leads outside."""
+        """Return the file or bare folder in the repository that an import in `module` means; None: it leads outside."""
         parts = name.split(".") if name else []
         if level:
             base = module.file.parent
@@ -211,7 +211,7 @@ class Reader:
         return value
 
     def evaluate(self, node: ast.expr, module: Module, scope: Mapping[str, Value] | None = None) -> Value:
-        """What an expression stands for, as far as that can be told; `scope` holds a function's own names."""
+        """Return what an expression stands for, as far as that can be told; `scope` holds a function's own names."""
         self.spend()
         if isinstance(node, ast.Lambda):
             return Function(node, module)
@@ -276,7 +276,7 @@ class Reader:
         return Maybe() if isinstance(value, Maybe | Unknown) else Data()
 
     def methods(self, node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-        """The functions in a class body, by name."""
+        """Return the functions in a class body, by name."""
         found = self._methods.get(id(node))
         if found is None:
             self.spend(len(node.body))
@@ -285,7 +285,7 @@ class Reader:
         return found
 
     def mutated(self, module: Module) -> set[str]:
-        """The names of a module whose containers something changes after they were made."""
+        """Return the names of a module whose containers something changes after they were made."""
         known = self._mutated.get(module.file)
         if known is None:
             known = set()
@@ -484,7 +484,7 @@ class Reader:
                 self._extend(module, owner.id, node.args[0])
 
     def _strings(self, node: ast.expr, module: Module, name: str) -> list[str] | None:
-        """The strings of a literal list, of sums of such, or of another module's `name`."""
+        """Return the strings of a literal list, of sums of such, or of another module's `name`."""
         self.spend(1 + len(module.dependencies) // 100)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return [node.value]
@@ -523,7 +523,7 @@ class Reader:
         return list(value) if plain else None
 
     def text(self, node: ast.expr) -> str:
-        """An expression in the source's own words, or `...` where that would be long."""
+        """Return an expression in the source's own words, or `...` where that would be long."""
         lines = (node.end_lineno or node.lineno) - node.lineno
         length = 80 * lines + (node.end_col_offset or 0) - node.col_offset
         self.spend(1 + min(abs(length), 400) // 20)
@@ -576,12 +576,12 @@ def _unreadable(file: str, line: int, message: str) -> RepositoryCodeError:
 
 
 def as_value(found: object) -> Value:
-    """What the interpreter made, as a name's value."""
+    """Return what the interpreter made, as a name's value."""
     return found if isinstance(found, Value) else Data()
 
 
 def installed(top: str) -> bool:
-    """Whether a regular installed package is called `top`; nothing is imported."""
+    """Return whether a regular installed package is called `top`; nothing is imported."""
     if top in sys.builtin_module_names:
         return True
     spec = PathFinder.find_spec(top)

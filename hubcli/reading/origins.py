@@ -1,4 +1,4 @@
-"""Where a missing module comes from, as far as its repository tells: what may be asked of an index, and why not.
+"""The origin of a missing module, as far as its repository shows: names that an index may be queried for, and why not.
 
 `pip install NAME` brings whatever bears that name on the index.  So a name is advised where the package is known (the
 tables, the repository's own requirements), or where nothing says that the name is somebody else's: not the repository's
@@ -17,7 +17,7 @@ from hubcli.reading.requirements import Required
 
 
 class Repository:
-    """One repository, asked about names; its files are read as they are needed."""
+    """One repository, queried by names; its files are read as they are needed."""
 
     def __init__(self, root: Path, survey: imports.Survey | None = None) -> None:
         """`survey` is what the code imports, if that has been read already."""
@@ -34,7 +34,8 @@ class Repository:
         return requirements.read(self.inventory.requirement_files, self.root)
 
     def has(self, parts: Sequence[str]) -> bool:
-        """Whether the code of the repository finds a module in a folder that it puts on `sys.path`, or makes it itself.
+        """Return whether the code of the repository finds a module in a folder that it puts on `sys.path`, or makes
+        it itself.
 
         Where it is not clear which folders these are, any folder of the repository may be one.
         """
@@ -44,7 +45,7 @@ class Repository:
         return survey.unclear and self.inventory.module(parts[0]) is not None
 
     def submodule(self, name: str) -> str | None:
-        """The path of the git submodule that a module is in, if its files were left out."""
+        """Return the path of the git submodule that a module is in, if its files were left out."""
         parts = name.split(".")
         found = inside_left_out(self.root, [self.root, *self._survey.folders], parts)
         if found is not None:
@@ -54,12 +55,12 @@ class Repository:
         return next((one for one in left_out if packages.canonical(one.rpartition("/")[2]) == plain), None)
 
     def distribution(self, name: str) -> str | None:
-        """The distribution that the repository's own requirements have for an import name."""
+        """Return the distribution that the repository's own requirements have for an import name."""
         found = requirements.of_import(name, self._required)
         return None if found is None or found.url else found.name
 
     def own(self, name: str) -> str | None:
-        """Why a name is the repository's own business, and not to be had from an index."""
+        """Return why a name is the repository's own business, and not to be had from an index."""
         submodule = self.submodule(name)
         if submodule is not None:
             return left_out(name, submodule)
@@ -74,7 +75,8 @@ class Repository:
         return None
 
     def unknown(self, name: str, place: str | None) -> str | None:
-        """Why it is not known which package has a name that nothing else is known of; None where it may be advised."""
+        """Return why it is not known which package has a name that nothing else is known of; None where it may be
+        advised."""
         top = name.partition(".")[0]
         required = requirements.of_import(name, self._required)
         if required is not None and required.url:
@@ -91,7 +93,7 @@ class Repository:
 
 
 def refusal(name: str, place: str | None, repository: Repository | None) -> str | None:
-    """Why a name is not to be asked of an index: a stranger has it there.  None where it may be."""
+    """Return why an index is not to be queried for a name: a stranger has it there.  None where it may be."""
     if repository is not None and (own := repository.own(name)) is not None:
         return own
     if import_names.distribution(name) is not None:
@@ -114,7 +116,7 @@ def refusal(name: str, place: str | None, repository: Repository | None) -> str 
 
 
 def left_out(name: str, submodule: str) -> str:
-    """What to say of a module in a submodule whose files are not there."""
+    """Return what to say of a module in a submodule whose files are not there."""
     return (
         f"{name} is in {submodule}, which is empty: the files of git submodules are left out, as in what torch.hub "
         "downloads; clone the repository with git clone --recurse-submodules, and use that folder"
@@ -127,7 +129,7 @@ def _not_known(name: str, place: str | None) -> str:
 
 
 def _is_module(folder: Path, parts: Sequence[str]) -> bool:
-    """Whether a folder has a module: a file, a package, or a bare folder with files of Python in it."""
+    """Return whether a folder has a module: a file, a package, or a bare folder with files of Python in it."""
     path = folder.joinpath(*parts)
     try:
         if path.with_name(path.name + ".py").is_file() or (path / "__init__.py").is_file():

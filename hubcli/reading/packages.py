@@ -25,23 +25,25 @@ class Package:
 
     @property
     def proved(self) -> str:
-        """The versions from the lowest that `versions` admits to the one tested last: both ends have been tried."""
+        """Return the versions from the lowest that `versions` admits to the one tested last: both ends have been
+        tried."""
         lower = [one for one in (self.versions or "").split(",") if one.startswith(">")]
         return ",".join([*lower, f"<={self.tested[-1]}"])
 
     def requirement(self, wanted: str = "") -> str:
-        """What to install: the proved versions, of those the ones that fit `wanted`, where somebody wants others."""
+        """Return what to install: the proved versions, of those the ones that fit `wanted`, where somebody wants
+        others."""
         return self.distribution + (narrowed(self.proved, wanted) or wanted)
 
     def knows(self, version: str) -> bool:
-        """Whether an installed version lies in the range that is known to work."""
+        """Return whether an installed version is in the range that is known to work."""
         from packaging.specifiers import SpecifierSet
 
         return self.versions is None or SpecifierSet(self.versions).contains(version, prereleases=True)
 
 
 def narrowed(range: str, wanted: str) -> str | None:
-    """The versions that are in both specifiers, as short as that can be said; None where there can be none."""
+    """Return the versions that are in both specifiers, as short as that can be said; None where there can be none."""
     from packaging.specifiers import Specifier, SpecifierSet
     from packaging.version import InvalidVersion, Version
 
@@ -76,7 +78,7 @@ def _upper(one: Any) -> tuple[Any, bool]:
 
 
 def canonical(name: str) -> str:
-    """A distribution's name as package indexes compare it."""
+    """Return a distribution's name as package indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -85,7 +87,7 @@ def table() -> dict[str, Package]:
     """Every package, by import name."""
     import tomllib
 
-    text = Path(__file__).parents[1].joinpath("packages.toml").read_text(encoding="utf-8")
+    text = Path(__file__).parents[1].joinpath("data", "packages.toml").read_text(encoding="utf-8")
     made = {}
     for module, fields in tomllib.loads(text).items():
         values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
@@ -94,7 +96,7 @@ def table() -> dict[str, Package]:
 
 
 def find(name: str) -> Package | None:
-    """The package that is imported as `name` (or a module below it), or is called so on PyPI."""
+    """Return the package that is imported as `name` (or a module below it), or is called so on PyPI."""
     known = table().get(name.partition(".")[0].replace("-", "_"))
     if known is not None:
         return known
@@ -103,7 +105,7 @@ def find(name: str) -> Package | None:
 
 
 def closure(packages: Iterable[Package]) -> Iterator[Package]:
-    """The packages and those of the table that they need, each once."""
+    """Yield the packages and those of the table that they need, each once."""
     pending = list(packages)
     seen: set[str] = set()
     while pending:

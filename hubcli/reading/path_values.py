@@ -31,8 +31,17 @@ _STRING_METHODS = frozenset(
 )
 _PATHS = ("pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath", "pathlib.PurePosixPath")
 _SAME = ("list", "tuple", "set", "frozenset", "sorted", "reversed", "dict.fromkeys")
-_TEXT = ("str", "os.fspath", "os.fsdecode", "os.path.abspath", "os.path.realpath", "os.path.normpath",
-         "os.path.expanduser", "os.path.expandvars", "os.path.normcase")  # fmt: skip
+_TEXT = (
+    "str",
+    "os.fspath",
+    "os.fsdecode",
+    "os.path.abspath",
+    "os.path.realpath",
+    "os.path.normpath",
+    "os.path.expanduser",
+    "os.path.expandvars",
+    "os.path.normcase",
+)
 _SAME_PATH = frozenset("resolve absolute expanduser as_posix __str__ __fspath__".split())
 _OWN_FILE = ("inspect.getfile", "inspect.getsourcefile", "inspect.getabsfile")
 
@@ -41,7 +50,7 @@ Binding = tuple[ast.expr, bool]  # what a name is bound to; True: to an item of 
 
 
 class Scope(NamedTuple):
-    """Where an expression stands: its module, the functions around it, and the arguments that are known of them."""
+    """The scope of an expression: its module, the functions around it, and the arguments that are known of them."""
 
     module: Module
     functions: tuple[Function, ...] = ()
@@ -83,7 +92,7 @@ class PathValues:
         return ""
 
     def aliases(self, module: Module) -> dict[str, str]:
-        """What each name that the module imports, or gives another name at its top, stands for."""
+        """Return what each name that the module imports, or gives another name at its top, stands for."""
         known = self._aliases.get(module.file)
         if known is None:
             known = self._aliases[module.file] = {}
@@ -101,7 +110,7 @@ class PathValues:
         return known
 
     def _bindings(self, body: ast.AST) -> dict[str, list[Binding]]:
-        """What each name of a module or function is bound to; True: to an item of it."""
+        """Return what each name of a module or function is bound to; True: to an item of it."""
         known = self._bound.get(id(body))
         if known is not None:
             return known
@@ -145,7 +154,7 @@ class PathValues:
             yield from self._own_module(name, module)
 
     def _all(self, bound: Sequence[Binding], scope: Scope) -> Iterator[Any]:
-        """The values of every binding that is clear; Unclear where none is.
+        """Yield the values of every binding that is clear; Unclear where none is.
 
         Where a name is bound to something made of itself, those bindings that stand before count there.
         """
@@ -169,7 +178,7 @@ class PathValues:
             raise Unclear("no clear value")
 
     def _argument(self, function: Function, name: str, scope: Scope) -> Iterator[Any]:
-        """What the calls of a function give for a parameter, wherever they stand, and its default."""
+        """Yield what the calls of a function give for a parameter, wherever they stand, and its default."""
         clear = False
         if (default := _default(function, name)) is not None:
             with_default = self.values(default, Scope(scope.module))
@@ -217,7 +226,7 @@ class PathValues:
     # Expressions
 
     def values(self, node: ast.expr, scope: Scope) -> list[Any]:
-        """The values that an expression may have, each once; raises Unclear."""
+        """Return the values that an expression may have, each once; raises Unclear."""
         self._spend()
         method = getattr(self, "_" + type(node).__name__.lower(), None)
         if method is None or self._depth >= _MAX_DEPTH:
@@ -248,7 +257,7 @@ class PathValues:
             yield "".join(map(str, parts))
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Iterator[list[Any]]:
-        """A sequence of everything that its elements may be: those that are unclear are left out."""
+        """Yield a sequence of everything that its elements may be: those that are unclear are left out."""
         found: list[Any] = []
         for one in node.elts:
             try:
@@ -388,7 +397,7 @@ class PathValues:
             yield from self._method(node, scope)
 
     def _arguments(self, nodes: Sequence[ast.expr], scope: Scope) -> Iterator[list[Any]]:
-        """The arguments of a call, `*parts` as parts."""
+        """Yield the arguments of a call, `*parts` as parts."""
         for values in self._each([one.value if isinstance(one, ast.Starred) else one for one in nodes], scope):
             made: list[Any] = []
             for value, one in zip(values, nodes):
@@ -408,7 +417,7 @@ class PathValues:
         yield found
 
     def _method(self, node: ast.Call, scope: Scope) -> Iterator[Any]:
-        """A method of a string or a path, or one of the repository's own functions."""
+        """Yield a method of a string or a path, or one of the repository's own functions."""
         own = self.reader.search_path.function(node.func, scope)
         if own is not None:
             yield from self._returned(*own, node, scope)
@@ -436,7 +445,7 @@ class PathValues:
                 raise Unclear(name)
 
     def _returned(self, function: Function, module: Module, call: ast.Call, scope: Scope) -> Iterator[Any]:
-        """What a function returns for the arguments of a call."""
+        """Yield what a function returns for the arguments of a call."""
         given: dict[str, tuple[Any, ...]] = {}
         for name, node in _given(function, call).items():
             try:
@@ -478,7 +487,7 @@ class PathValues:
         return [folder / name for name in names if any(fnmatch.fnmatch(name, one) for one in last)]
 
     def _below(self, folder: Path) -> Iterator[Path]:
-        """A folder and those below it, hidden ones left out."""
+        """Yield a folder and those below it, hidden ones left out."""
         if not self._inside(folder):
             raise Unclear("outside the repository")
         for count, (parent, folders, _) in enumerate(os.walk(folder)):
@@ -501,7 +510,7 @@ def _text(value: Any) -> Any:
 
 
 def _own(body: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a module or function without those of the functions in it; class bodies count."""
+    """Yield the nodes of a module or function without those of the functions in it; class bodies count."""
     for node in ast.iter_child_nodes(body):
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -540,7 +549,7 @@ def _default(function: Function, name: str) -> ast.expr | None:
 
 
 def _given(function: Function, call: ast.Call) -> dict[str, ast.expr]:
-    """The arguments of a call by the names of the parameters."""
+    """Return the arguments of a call by the names of the parameters."""
     spec = function.args
     names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
     if names[:1] == ["self"]:

@@ -24,7 +24,7 @@ class Project(NamedTuple):
 
 
 def read(root: Path) -> Project:
-    """What the repository at `root` says of itself; an empty Project for one that is no distribution."""
+    """Return what the repository at `root` says of itself; an empty Project for one that is no distribution."""
     return _read(root, tuple(_stamp(root / name) for name in _FILES))
 
 
@@ -59,7 +59,7 @@ def _read(root: Path, stamps: tuple[tuple[int, int], ...]) -> Project:
 
 
 def _inside(root: Path, folder: str) -> Path | None:
-    """A folder below the root, itself no package."""
+    """Return a folder below the root, itself no package."""
     path = root / folder
     try:
         inside = path.resolve().is_relative_to(root.resolve()) and ".." not in Path(folder).parts

@@ -1,4 +1,4 @@
-"""What a repository's own files require: requirements.txt and its like, setup.py, setup.cfg, pyproject.toml, conda.
+"""Requirements in a repository's own files: requirements.txt and its like, setup.py, setup.cfg, pyproject.toml, conda.
 
 Read, not run.  The author knows which package an import means; these files say it.
 """
@@ -29,7 +29,7 @@ class Required(NamedTuple):
 
 
 def read(files: Iterable[Path], root: Path) -> dict[str, Required]:
-    """The requirements in `files`, by canonical name; the first of each name counts."""
+    """Return the requirements in `files`, by canonical name; the first of each name counts."""
     found: dict[str, Required] = {}
     for file in files:
         try:
@@ -45,7 +45,8 @@ def read(files: Iterable[Path], root: Path) -> dict[str, Required]:
 
 
 def of_import(name: str, required: dict[str, Required]) -> Required | None:
-    """The requirement that an import means: of the same name, or of one with `python-`, `py` and such around it."""
+    """Return the requirement that an import means: of the same name, or of one with `python-`, `py` and such around
+    it."""
     plain = packages.canonical(name)
     same = required.get(plain)
     if same is not None:

@@ -1,4 +1,4 @@
-"""Which folders of a repository its code puts on `sys.path`: read, not run.
+"""The folders of a repository that its code puts on `sys.path`: read, not run.
 
 Every way that changes the list counts, wherever it stands: `append`, `insert`, `extend`, assignments to the list and
 to slices of it, `site.addsitedir` with its .pth files, loops, functions and their callers, other modules.  A block
@@ -69,7 +69,7 @@ class SearchPath:
 
     @property
     def unclear(self) -> bool:
-        """Whether the code may import from folders that are not known."""
+        """Return whether the code may import from folders that are not known."""
         return self.finders or bool(self._open)
 
     def calls(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
@@ -85,7 +85,7 @@ class SearchPath:
             yield from self._index[module.file].get(name, ())
 
     def function(self, node: ast.expr, scope: Scope) -> tuple[Function, Module] | None:
-        """The function of the repository that an expression names, with its module."""
+        """Return the function of the repository that an expression names, with its module."""
         try:
             found = self.reader.resolve(self.reader.evaluate(node, scope.module))
         except HubError:
@@ -217,7 +217,7 @@ class SearchPath:
 
 
 def _pth_lines(folder: Path) -> Iterator[str]:
-    """The folders that the .pth files of a site directory name; lines of code are left out."""
+    """Yield the folders that the .pth files of a site directory name; lines of code are left out."""
     for file in sorted(folder.glob("*.pth"))[:20]:
         try:
             text = file.read_text(encoding="utf-8") if file.stat().st_size <= _LARGEST else ""

@@ -1,4 +1,5 @@
-"""What a name of a repository's module may stand for.  Lazy: `Imported` is looked up when somebody needs to know.
+"""The values that a name of a repository's module may stand for.  Lazy: `Imported` is looked up when somebody needs
+to know.
 
 Plain classes, never changed once made: to generate nine dataclasses would take a twentieth of `hub list SPEC`.
 """
@@ -11,12 +12,12 @@ from typing import Any, Self
 
 
 class _Known:
-    """What is known of a name; its fields are its slots."""
+    """The facts about a name; its fields are its slots."""
 
     __slots__: tuple[str, ...] = ()
 
     def but(self, **changes: Any) -> Self:
-        """The same with other values of some fields."""
+        """Return the same with other values of some fields."""
         fields = type(self).__slots__
         return type(self)(**{**{name: getattr(self, name) for name in fields}, **changes})
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hubcli.cache.store import Checkout
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.checkouts import Checkout
 from hubcli.errors import (
     EngineGapError,
     HubError,
@@ -25,15 +26,15 @@ from hubcli.errors import (
     UsageError,
 )
 from hubcli.running import isolation
-from hubcli.running.invoke import Result
-from hubcli.spec import RepoSpec
+from hubcli.running.result import Result
 
 SUFFIXES = (".pt", ".pth", ".jit", ".ts", ".torchscript", ".zip")
 _SHOWN = 400
 
 
 def find(text: str) -> Path | None:
-    """The file that SPEC names where it is one, instead of a repository: by its suffix, or by ./, / or ~ before it."""
+    """Return the file that SPEC names where it is one, instead of a repository: by its suffix, or by ./, / or ~
+    before it."""
     path = Path(os.path.expanduser(text))
     if path.suffix in SUFFIXES and not path.exists() and path.parent.is_dir() and "://" not in text:
         raise NotFoundError(f"there is no file {text}", hint="a repository is owner/repo, a URL or a folder")
@@ -43,24 +44,23 @@ def find(text: str) -> Path | None:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is a TorchScript or torch.package archive."""
+    """Return whether a file is a TorchScript or torch.package archive."""
     from engine import serialization
 
     return serialization.sniff(path) in ("torchscript", "package")
 
 
 def checkout_of(path: Path) -> Checkout:
-    """The folder of an archive, for a job in a child process."""
+    """Return the folder of an archive, for a job in a child process."""
     folder = path.resolve().parent
-    return Checkout(
-        RepoSpec.parse(str(folder)), str(folder), None, "local", None, None, 0, folder, True, None, None
-    )  # fmt: skip
+    return Checkout(RepoSpec.parse(str(folder)), str(folder), None, "local", None, None, 0, folder, True, None, None)
 
 
 def load(
     path: Path, method: str | None = None, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
 ) -> Result:
-    """The archive's module, to be called on inputs: `args` follow them, `kwargs` go along, to forward or `method`.
+    """Return the archive's module, to be called on inputs: `args` follow them, `kwargs` go along, to forward or
+    `method`.
 
     Raises IntegrityError for a file that is damaged or refused, UsageError for a method that it does not have.
     """
@@ -104,7 +104,7 @@ def _module(path: Path) -> Any:
 
 
 def _guarded(path: Path, called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Call the program; what it raises is told in one line."""
+    """Call the program; an exception of it becomes an error of one line."""
     from engine import jit
 
     try:
@@ -131,7 +131,7 @@ def _guarded(path: Path, called: Any, args: tuple[Any, ...], kwargs: Mapping[str
 
 
 def _line(error: BaseException) -> str:
-    """The last line of an error of a program, which says what happened, and the line of code before it."""
+    """Return the last line of an error of a program, which says what happened, and the line of code before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     places = [line for line in lines if line.startswith('File "code/')]
     said = lines[-1] if lines else type(error).__name__
@@ -140,7 +140,7 @@ def _line(error: BaseException) -> str:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """What `hub show` tells of an archive, or of a torch.package archive: nothing of it runs."""
+    """Return what `hub show` tells of an archive, or of a torch.package archive: nothing of it runs."""
     from engine import serialization
 
     if serialization.sniff(path) == "package":
@@ -174,25 +174,25 @@ def _package(path: Path) -> dict[str, Any]:
     from engine import package, serialization
 
     try:
-        told = package.contents(path)
+        held = package.contents(path)
     except serialization.UnpicklingError as error:
         raise IntegrityError(f"{path} was refused: {' '.join(error.reason.split())[:_SHOWN]}") from None
     return {
         "file": str(path),
         "format": "package",
         "size": path.stat().st_size,
-        "python": told.python,
-        "extern": list(told.extern),
-        "modules": [{"name": name, "size": size} for name, size in sorted(told.modules.items())],
-        "pickles": [{"file": name, "names": list(names)} for name, names in sorted(told.pickles.items())],
-        "files": [{"file": name, "size": size} for name, size in sorted(told.files.items())],
-        "tensors": told.storages[0],
-        "bytes": told.storages[1],
+        "python": held.python,
+        "extern": list(held.extern),
+        "modules": [{"name": name, "size": size} for name, size in sorted(held.modules.items())],
+        "pickles": [{"file": name, "names": list(names)} for name, names in sorted(held.pickles.items())],
+        "files": [{"file": name, "size": size} for name, size in sorted(held.files.items())],
+        "tensors": held.storages[0],
+        "bytes": held.storages[1],
     }
 
 
 def state_dict(path: Path) -> dict[str, Any]:
-    """The parameters and buffers of an archive by name; nothing of it runs."""
+    """Return the parameters and buffers of an archive by name; nothing of it runs."""
     found: dict[str, Any] = _module(path).state_dict()
     return found
 

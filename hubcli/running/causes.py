@@ -1,4 +1,4 @@
-"""What led to an exception of repository code, one line each: `raise ... from`, context, members of a group, notes.
+"""The causes of an exception of repository code, one line each: `raise ... from`, context, members of a group, notes.
 
 A repository that wraps each of its errors in one sentence, or a library that does, hides what went wrong in what the
 wrapper was raised from.
@@ -22,7 +22,7 @@ Has = Callable[[BaseException], bool]
 
 
 def text(error: BaseException) -> str:
-    """An exception's words on one line; `__str__` of a stranger's class may fail."""
+    """Return an exception's words on one line; `__str__` of a stranger's class may fail."""
     try:
         said = " ".join(str(error).split())
     except Exception:
@@ -31,17 +31,17 @@ def text(error: BaseException) -> str:
 
 
 def of(error: BaseException, place: Place, internal: Has) -> tuple[Cause, ...]:
-    """The causes of an error, the nearest first, with `place` before each.
+    """Return the causes of an error, the nearest first, with `place` before each.
 
-    What is `internal` (caught and told in other words by the engine or by hub) is left out.
+    What is `internal` (caught and reported in other words by the engine or by hub) is left out.
     """
     return _lines(list(_walked(error, internal)), place)
 
 
 def of_ours(error: HubError, place: Place, own: Has) -> tuple[Cause, ...]:
-    """The same for an error of hub's that came up inside repository code: what passed through `own` code alone.
+    """Return the same for an error of hub's that came up inside repository code: what passed through `own` code alone.
 
-    What it was raised from is told in its message.
+    Its own cause is reported in its message.
     """
     if isinstance(error, DependencyError):  # it tells of the import that failed
         return ()

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from hubcli import paths, settings
+from hubcli.base import paths
+from hubcli.base.request import Request
 from hubcli.cache import weights
-from hubcli.cache.store import Checkout
+from hubcli.cache.checkouts import Checkout
 from hubcli.cache.weights import Weight
 from hubcli.errors import HubError, IntegrityError, LockMismatchError, NotFoundError, UsageError
-from hubcli.net import http, huggingface
+from hubcli.net.http import fetch as http
+from hubcli.net.storage import huggingface
 from hubcli.running import isolation
 
 _NAMED = 8  # names that a hint gives
@@ -40,11 +42,11 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def permitted(checkout: Checkout) -> tuple[str, ...]:
-    """The classes that checkpoints may name while code of `checkout` runs: those of --allow.
+    """Return the classes that checkpoints may name while code of `checkout` runs: those of --allow.
 
     Where a lock file holds, they are those that it records for the repository; LockMismatchError for others.
     """
-    now = settings.current()
+    now = Request.current()
     if now.lock is None or checkout.kind == "local":
         return now.allow
     recorded = now.lock.repo(checkout.spec).allow
@@ -86,7 +88,7 @@ def permitting(checkout: Checkout, framework: str) -> Iterator[None]:
 
 
 def _importable(name: str) -> Any:
-    """The class of that name, for torch, which reads objects of classes that are there alone."""
+    """Return the class of that name, for torch, which reads objects of classes that are there alone."""
     module, _, last = name.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), last, None)
@@ -101,12 +103,13 @@ def _importable(name: str) -> Any:
 
 
 def is_index(url: str) -> bool:
-    """Whether a URL is that of the index of a sharded checkpoint."""
+    """Return whether a URL is that of the index of a sharded checkpoint."""
     return urlsplit(url).path.lower().endswith(".index.json")
 
 
 def find(text: str) -> Path | None:
-    """The checkpoint that SPEC names where it is one, instead of a repository: by its suffix, or by ./, / or ~."""
+    """Return the checkpoint that SPEC names where it is one, instead of a repository: by its suffix, or by ./, / or
+    ~."""
     named = text.lower().endswith(_SUFFIXES)
     path = Path(os.path.expanduser(text))
     if named and not path.exists() and path.parent.is_dir() and "://" not in text:
@@ -115,11 +118,11 @@ def find(text: str) -> Path | None:
 
 
 def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """What `hub show` tells of a checkpoint: its tensors, and the names of what else is in it."""
+    """Return what `hub show` tells of a checkpoint: its tensors, and the names of what else is in it."""
     from engine import serialization
 
     try:
-        told = serialization.describe(path, names)
+        described = serialization.describe(path, names)
         size = sum(file.stat().st_size for file in files_of(path))
     except pickle.UnpicklingError as error:
         raise as_refused(str(path), error) from None
@@ -127,18 +130,18 @@ def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
         raise HubError(f"{path} does not fit into memory") from None
     return {
         "file": str(path),
-        "format": told.format,
+        "format": described.format,
         "size": size,
-        "files": [path.name, *told.files],
-        "tensors": [{"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in told.tensors],
-        "bytes": told.bytes,
-        "others": list(told.others),
-        "metadata": dict(told.metadata),
+        "files": [path.name, *described.files],
+        "tensors": [{"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in described.tensors],
+        "bytes": described.bytes,
+        "others": list(described.others),
+        "metadata": dict(described.metadata),
     }
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that a checkpoint has: of an index those that it names beside itself, too."""
+    """Return the files that a checkpoint has: of an index those that it names beside itself, too."""
     if not path.name.lower().endswith(".index.json"):
         return [path]
     from engine import serialization
@@ -221,13 +224,13 @@ def require_checkpoint(weight: Weight, path: Path, names: Sequence[str] = ()) ->
 
 
 def as_refused(name: str, error: Exception) -> IntegrityError:
-    """The error of a checkpoint that cannot be read, with what permits the classes that it names."""
+    """Return the error of a checkpoint that cannot be read, with what permits the classes that it names."""
     reason = getattr(error, "reason", None) or str(error)
     reason = reason.partition("; if you trust the file, permit")[0]  # advice for a Python program
-    return IntegrityError(f"{name} was refused: {' '.join(reason.split())[:400]}", hint=_way_on(error))
+    return IntegrityError(f"{name} was refused: {' '.join(reason.split())[:400]}", hint=_hint(error))
 
 
-def _way_on(error: Exception) -> str:
+def _hint(error: Exception) -> str:
     names = [name for name in getattr(error, "globals", ()) if _is_name(name)]
     if not names:
         return "only tensors, plain values and containers are read from a checkpoint"
@@ -237,7 +240,7 @@ def _way_on(error: Exception) -> str:
 
 
 def _is_name(name: str) -> bool:
-    """Whether --allow would take the name of a global that a file has."""
+    """Return whether --allow would take the name of a global that a file has."""
     try:
         check_names((name,))
     except UsageError:
@@ -246,7 +249,7 @@ def _is_name(name: str) -> bool:
 
 
 def explained(error: BaseException, where: str, spec: str) -> IntegrityError | None:
-    """What to say of a checkpoint that repository code has opened by itself; None for other errors."""
+    """Return what to say of a checkpoint that repository code has opened by itself; None for other errors."""
     if not isinstance(error, pickle.UnpicklingError) or getattr(error, "reason", None) is None:
         return None
     found = as_refused(f"{where}{getattr(error, 'file', None) or 'a checkpoint'}", error)
@@ -297,7 +300,7 @@ def _unzipped(path: Path, name: str) -> Iterator[Path]:
     )
     folder = paths.partial(paths.ensure_root())
     folder.mkdir(parents=True, exist_ok=True)
-    http.check_size(name, member.file_size)
+    http.check_size(name, member.file_size, Request.current().size_limit)
     if member.file_size > shutil.disk_usage(folder).free:
         raise HubError(f"no space in {folder} to unpack {name}: {member.file_size} bytes")
     temporary = folder / f"unpacked.{paths.unique()}"

@@ -1,4 +1,4 @@
-"""What entrypoints download with other people's functions, kept in hub's cache: recorded, digested, there offline.
+"""Downloads of entrypoints by other people's functions, stored in hub's cache: recorded, digested, there offline.
 
 `urllib.request.urlretrieve`, `gdown.download` and `huggingface_hub.hf_hub_download` are wrapped once something has
 imported them, and for URLs that end as weights do `urllib.request.urlopen` and `requests.get`.  Outside an entrypoint,
@@ -20,10 +20,10 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from hubcli import paths
+from hubcli.base import paths
 from hubcli.cache import weights
 from hubcli.errors import NetworkError, NotFoundError
-from hubcli.net import huggingface
+from hubcli.net.storage import huggingface
 
 Original = Callable[..., Any]
 
@@ -33,8 +33,8 @@ def install() -> None:
     for name in _WRAPPERS:
         if name in sys.modules:
             _wrap(sys.modules[name])
-    if not any(isinstance(finder, _Late) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Late())
+    if not any(isinstance(finder, _PatchOnImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _PatchOnImport())
 
 
 def _wrap(module: ModuleType) -> None:
@@ -58,7 +58,7 @@ def _wrap_one(module: ModuleType, function: str, original: Original, wrapper: Ca
         setattr(above, function, wrapped)
 
 
-class _Late(MetaPathFinder):
+class _PatchOnImport(MetaPathFinder):
     """Wraps a module's function as soon as it has run."""
 
     def find_spec(
@@ -101,7 +101,7 @@ def _urlretrieve(original: Original, url: Any, filename: Any = None, reporthook:
 
 
 def _is_weights(url: Any) -> bool:
-    """Whether a URL ends as files of weights do: what an API answers must not come from a cache."""
+    """Return whether a URL ends as files of weights do: what an API answers must not come from a cache."""
     if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
         return False
     return urlsplit(url).path.lower().endswith(_WEIGHTS)
@@ -134,25 +134,27 @@ def _urlopen(original: Original, url: Any, data: Any = None, *args: Any, **kwarg
 
 def _requests_get(original: Original, url: Any, params: Any = None, **kwargs: Any) -> Any:
     """`requests.get` of a plain address."""
-    asked = {name for name, value in kwargs.items() if value is not None}
-    plain = asked <= {"stream", "timeout", "allow_redirects", "verify", "headers", "proxies"} and not params
+    given = {name for name, value in kwargs.items() if value is not None}
+    plain = given <= {"stream", "timeout", "allow_redirects", "verify", "headers", "proxies"} and not params
     plain = plain and kwargs.get("verify", True) is True and _says_little(kwargs.get("headers") or {})
     got = _obtained(url) if plain and _is_weights(url) else None
     if got is None:
         return original(url, params=params, **kwargs)
-    from hubcli.net import wire
+    from hubcli.net.http import sessions
 
-    made = wire.as_answered(url, got[1], got[0])
+    made = sessions.as_answered(url, got[1], got[0])
     if not kwargs.get("stream"):
         _ = made.content
     return made
 
 
 def _says_little(headers: Any) -> bool:
-    """Whether the headers of a request ask for no part of a file and carry no secret."""
+    """Return whether the headers of a request ask for no part of a file and carry no secret."""
     return isinstance(headers, Mapping) and {str(name).lower() for name in headers} <= {
-        "accept", "accept-encoding", "user-agent",
-    }  # fmt: skip
+        "accept",
+        "accept-encoding",
+        "user-agent",
+    }
 
 
 def _gdown(original: Original, url: Any = None, output: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -161,7 +163,7 @@ def _gdown(original: Original, url: Any = None, output: Any = None, *args: Any, 
     if name is None or not isinstance(output, str | os.PathLike) or not Path(output).name or Path(output).is_dir():
         return original(url, output, *args, **kwargs)
     target, address = Path(output), f"https://drive.google.com/uc?id={name}"
-    kept = weights.kept(address, target.name)
+    kept = weights.cached_file(address, target.name)
     if kept is None:
         made = original(url, output, *args, **kwargs)
         if made is not None and Path(made).is_file():
@@ -172,7 +174,7 @@ def _gdown(original: Original, url: Any = None, output: Any = None, *args: Any, 
 
 
 def _drive_id(url: Any) -> str | None:
-    """The id of a file on Google Drive, from either form of its address."""
+    """Return the id of a file on Google Drive, from either form of its address."""
     if not isinstance(url, str):
         return None
     parts = urlsplit(url)
@@ -184,10 +186,10 @@ def _drive_id(url: Any) -> str | None:
 def _hf_hub_download(original: Original, repo_id: Any = None, filename: Any = None, **kwargs: Any) -> Any:
     """`huggingface_hub.hf_hub_download` of a public model's file; for all else the original."""
     known = {"revision", "subfolder", "library_name", "library_version", "user_agent"}
-    asked = {name for name, value in kwargs.items() if value is not None}
+    given = {name for name, value in kwargs.items() if value is not None}
     if kwargs.get("repo_type") == "model":
-        asked.discard("repo_type")
-    if not (asked <= known and isinstance(repo_id, str) and repo_id.count("/") == 1 and isinstance(filename, str)):
+        given.discard("repo_type")
+    if not (given <= known and isinstance(repo_id, str) and repo_id.count("/") == 1 and isinstance(filename, str)):
         return original(repo_id, filename, **kwargs)
     owner, _, repo = repo_id.partition("/")
     file = f"{kwargs['subfolder']}/{filename}" if kwargs.get("subfolder") else filename

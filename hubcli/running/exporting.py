@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from hubcli.errors import HubError, UsageError
-from hubcli.running import inference, invoke, misuse
-from hubcli.running.invoke import Result
+from hubcli.running import call_errors, inference, invoke
+from hubcli.running.result import Result, is_module
 
 TOLERANCE = 1e-4  # of the largest value of an output
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: ports as name, dtype and shape; the runtime that ran it and how far it differed, or None."""
+    """The file that was written: ports as name, dtype and shape; the runtime that ran it and how far it differed,
+    or None."""
 
     bytes: int
     opset: int
@@ -36,15 +37,15 @@ def export(
     from engine.onnx import importing
 
     model = result.value
-    if not invoke.is_module(model):
+    if not is_module(model):
         raise UsageError(f"{result.entrypoint} returned {type(model).__name__}; only an nn.Module can be exported")
     invoke.set_eval(result)
-    told: list[warnings.WarningMessage] = []
-    with misuse.of_inputs(result, given, named), invoke.running(result, command=True):
+    caught: list[warnings.WarningMessage] = []
+    with call_errors.of_inputs(result, given, named), invoke.running(result, command=True):
         tensors = [*given, *named.values()]
         runs = [([tensor.detach().numpy() for tensor in tensors], _outputs(model, given, named))]
         runs += _once_more(model, given, named)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 names = onnx.exporting.input_names(model, tuple(given), dict(named))
@@ -52,7 +53,8 @@ def export(
                 program = onnx.export(model, tuple(given), kwargs=dict(named), dynamic_axes=axes, opset_version=opset)
             except onnx.OnnxExporterError as error:
                 raise HubError(
-                    f"{result.entrypoint} cannot be exported: {error}", hint="docs/onnx.md lists what is supported"
+                    f"{result.entrypoint} cannot be exported: {error}",
+                    hint="docs/how-to/onnx.md lists what is supported",
                 ) from None
     program.save(target)
     runtime, difference = _checked(target, names, runs)
@@ -64,7 +66,7 @@ def export(
         tuple(about["outputs"]),
         runtime,
         difference,
-        tuple(dict.fromkeys(str(one.message) for one in told)),
+        tuple(dict.fromkeys(str(one.message) for one in caught)),
     )
 
 
@@ -77,7 +79,7 @@ def _outputs(model: Any, given: Sequence[Any], named: Mapping[str, Any]) -> list
 
 
 def _once_more(model: Any, given: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
-    """The same for other values: those of the inputs in reverse, where the model takes them."""
+    """Return the same for other values: those of the inputs in reverse, where the model takes them."""
     other = [tensor.reshape(-1).flip(0).reshape(tensor.shape) for tensor in (*given, *named.values())]
     try:
         made = _outputs(model, other[: len(given)], dict(zip(named, other[len(given) :])))
@@ -132,6 +134,6 @@ def _checked(
         if got.shape != want.shape:
             raise HubError(f"{name} gives an output of shape {list(got.shape)}, the model {list(want.shape)}")
         if want.size:
-            apart = np.abs(got.astype(np.float64) - want.astype(np.float64))
-            worst = max(worst, float(np.nanmax(apart)) / (float(np.nanmax(np.abs(want))) or 1.0))
+            deviation = np.abs(got.astype(np.float64) - want.astype(np.float64))
+            worst = max(worst, float(np.nanmax(deviation)) / (float(np.nanmax(np.abs(want))) or 1.0))
     return name, worst

@@ -1,4 +1,5 @@
-"""The files of `hub run`: which ones are meant, tables, sound and text as inputs, and the ways to write a result."""
+"""The files of `hub run`: which ones are meant, tables, sound and text as inputs, and the formats of a written
+result."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import output, paths
+from hubcli.base import output, paths
 from hubcli.errors import DependencyError, HubError, UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ MAX_PRINTED = 64
 
 
 def expanded(sources: Sequence[str]) -> list[str]:
-    """The files that `--input` names: files as they are, of a folder those in it, globs matched, each sorted."""
+    """Return the files that `--input` names: files as they are, of a folder those in it, globs matched, each sorted."""
     found: list[str] = []
     for source in sources:
         if not source:  # which Path takes for the working folder
@@ -55,12 +56,12 @@ def expanded(sources: Sequence[str]) -> list[str]:
 
 
 def missing(path: Path) -> str:
-    """Why `path` is no file to read."""
+    """Return why `path` is no file to read."""
     return "is neither a file nor a folder" if os.path.lexists(path) else "is not there: no such file"
 
 
 def table(path: Path, name: str) -> Array:
-    """The numbers of a .csv file as float32 (rows, columns); a first line of names is left out."""
+    """Return the numbers of a .csv file as float32 (rows, columns); a first line of names is left out."""
     import numpy as np
 
     try:
@@ -94,7 +95,7 @@ def _number(text: str) -> float | None:
 
 
 def sound(path: Path, name: str) -> Array:
-    """A sound file as float32 (channels, samples) in -1..1; the rate is told."""
+    """Return a sound file as float32 (channels, samples) in -1..1; the rate is reported."""
     import numpy as np
 
     samples: Any
@@ -127,7 +128,7 @@ def sound(path: Path, name: str) -> Array:
 
 
 def text(path: Path, name: str) -> str:
-    """A text file, without the line breaks at its end."""
+    """Return a text file, without the line breaks at its end."""
     try:
         return path.read_text(encoding="utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -135,7 +136,7 @@ def text(path: Path, name: str) -> str:
 
 
 def values(array: Array) -> Any:
-    """The numbers as lists, for JSON: what is not finite as null, complex numbers as [real, imaginary]."""
+    """Return the numbers as lists, for JSON: what is not finite as null, complex numbers as [real, imaginary]."""
     return _plain(array.tolist())
 
 
@@ -148,7 +149,7 @@ def _plain(value: Any) -> Any:
 
 
 def printed(array: Array) -> str:
-    """The values of a small array as text; empty for larger ones."""
+    """Return the values of a small array as text; empty for larger ones."""
     import numpy as np
 
     if array.size > MAX_PRINTED:
@@ -157,7 +158,7 @@ def printed(array: Array) -> str:
 
 
 def encoded(suffix: str, named: Sequence[tuple[str, Array]]) -> bytes:
-    """A whole file of the kind that `suffix` says; .npy, .csv and .png take one array."""
+    """Return a whole file of the kind that `suffix` says; .npy, .csv and .png take one array."""
     import numpy as np
 
     buffer = io.BytesIO()
@@ -211,14 +212,14 @@ def _png(name: str, array: Array) -> bytes:
         from PIL import Image
     except ImportError:
         raise DependencyError("writing a picture needs Pillow", hint="run: python -m pip install Pillow") from None
-    picture = array[0] if array.ndim == 4 and array.shape[0] == 1 else array
-    if picture.ndim == 3 and picture.shape[0] in (1, 3, 4):
-        picture = picture.transpose(1, 2, 0)
-        picture = picture[..., 0] if picture.shape[2] == 1 else picture
-    elif picture.ndim != 2:
+    image = array[0] if array.ndim == 4 and array.shape[0] == 1 else array
+    if image.ndim == 3 and image.shape[0] in (1, 3, 4):
+        image = image.transpose(1, 2, 0)
+        image = image[..., 0] if image.shape[2] == 1 else image
+    elif image.ndim != 2:
         raise UsageError(f"{name} has the shape {array.shape}, which is no picture", hint="write .npz instead")
-    if picture.dtype != np.uint8:
-        picture = np.nan_to_num(np.clip(picture.astype(np.float64), 0, 1) * 255).round().astype(np.uint8)
+    if image.dtype != np.uint8:
+        image = np.nan_to_num(np.clip(image.astype(np.float64), 0, 1) * 255).round().astype(np.uint8)
     buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(picture)).save(buffer, "PNG")
+    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG")
     return buffer.getvalue()

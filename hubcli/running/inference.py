@@ -1,4 +1,4 @@
-"""One forward pass on files: reads inputs, prepares pictures, runs the model, ranks and writes.
+"""One forward pass on files: reads inputs, prepares images, runs the model, ranks and writes.
 
 Arrays are numpy's; the model's own framework is whatever `invoke` loaded it on.
 """
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubcli import output
+from hubcli.base import output
 from hubcli.errors import DependencyError, HubError, RepositoryCodeError, UsageError
-from hubcli.running import files, invoke, isolation, misuse
-from hubcli.running.invoke import Result
+from hubcli.running import call_errors, files, invoke, isolation
+from hubcli.running.result import Result, is_module
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ class Output:
 class Pass:
     """Forward passes and the seconds they took; `items` are the files of the rows of the first output, if known.
 
-    `given` describes what the model was given, `prepared` says how pictures and sounds were prepared.
+    `given` describes what the model was given, `prepared` says how images and sounds were prepared.
     """
 
     outputs: tuple[Output, ...]
@@ -83,8 +83,9 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """How a picture becomes (1, 3, H, W), or (1, 1, H, W) if `gray`: shorter side, central square, (x - mean) / std."""
+class Preprocessing:
+    """The preprocessing of an image to (1, 3, H, W), or (1, 1, H, W) if `gray`: shorter side, central square, (x -
+    mean) / std."""
 
     resize: int | None
     crop: int | None
@@ -101,7 +102,7 @@ class Picture:
         mean: str | None,
         std: str | None,
         gray: bool = False,
-    ) -> Picture:
+    ) -> Preprocessing:
         """From the options; single options change the preset."""
         base = _PRESETS[preset or ""]
         return cls(
@@ -113,8 +114,8 @@ class Picture:
         )
 
     @classmethod
-    def of_model(cls, model: Any) -> Picture | None:
-        """What the model itself says of the pictures it was trained on (timm's `pretrained_cfg`), or None."""
+    def of_model(cls, model: Any) -> Preprocessing | None:
+        """Return what the model itself says of the images it was trained on (timm's `pretrained_cfg`), or None."""
         for name in ("pretrained_cfg", "default_cfg"):
             told: Any = getattr(model, name, None)
             try:
@@ -128,11 +129,11 @@ class Picture:
         return None
 
     def array(self, file: Any, name: str) -> Array:
-        """Read and prepare a picture, as float32 in (1, channels, H, W)."""
-        return self.prepared(read_picture(file, name))
+        """Read and prepare an image, as float32 in (1, channels, H, W)."""
+        return self.prepared(read_image(file, name))
 
     def prepared(self, image: Any) -> Array:
-        """A picture of Pillow's as float32 in (1, channels, H, W)."""
+        """Return an image of Pillow's as float32 in (1, channels, H, W)."""
         import numpy as np
         from PIL import Image
 
@@ -151,8 +152,8 @@ class Picture:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
 
 
-def read_picture(file: Any, name: str) -> Any:
-    """A picture file as an image of Pillow's in RGB (or gray, where it is gray)."""
+def read_image(file: Any, name: str) -> Any:
+    """Return an image file as an image of Pillow's in RGB (or gray, where it is gray)."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -181,10 +182,10 @@ def image(pixels: Array) -> Any:
     return Image.fromarray(pixels, "RGB")
 
 
-AS_IT_IS = Picture(None, None, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+AS_IT_IS = Preprocessing(None, None, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _PRESETS = {
     "": AS_IT_IS,
-    "imagenet": Picture(256, 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "imagenet": Preprocessing(256, 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 
 
@@ -200,10 +201,10 @@ def _triple(text: str, option: str) -> tuple[float, float, float]:
     return (values[0], values[1], values[2])
 
 
-def read_inputs(source: str, picture: Picture | None) -> tuple[Input, ...]:
-    """What a file holds, by its extension (any other is a picture); `-` is a .npy on stdin.
+def read_inputs(source: str, preprocessing: Preprocessing | None) -> tuple[Input, ...]:
+    """Return what a file holds, by its extension (any other is an image); `-` is a .npy on stdin.
 
-    A picture stays as it is, to be prepared later, where `picture` is None.
+    An image stays as it is, to be prepared later, where `preprocessing` is None.
     """
     import numpy as np
 
@@ -221,11 +222,11 @@ def read_inputs(source: str, picture: Picture | None) -> tuple[Input, ...]:
         return (Input(None, np.zeros(()), files.text(path, source)),)
     if kind in files.SOUNDS:
         return (Input(None, files.sound(path, source), kind="sound"),)
-    if kind != ".npz" and picture is None:
-        return (Input(None, np.array(read_picture(path, source).convert("RGB")), kind="picture"),)
+    if kind != ".npz" and preprocessing is None:
+        return (Input(None, np.array(read_image(path, source).convert("RGB")), kind="picture"),)
     if kind != ".npz":
-        assert picture is not None
-        return (Input(None, picture.array(path, source)),)
+        assert preprocessing is not None
+        return (Input(None, preprocessing.array(path, source)),)
     try:
         with np.load(path, allow_pickle=False) as archive:
             return tuple(
@@ -264,7 +265,8 @@ def passes(
     device: str | None = None,
     prepare: Preparation | None = None,
 ) -> Pass:
-    """A pass for each file's inputs, `count` in all; outputs that fit are put together along the first dimension."""
+    """Return a pass for each file's inputs, `count` in all; outputs that fit are put together along the first
+    dimension."""
     made: list[tuple[str, Pass]] = []
     given: list[Mapping[str, Any]] = []
     used = False
@@ -326,7 +328,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     ]
     positional = [tensor for name, tensor in given if name is None]
     named = {name: tensor for name, tensor in given if name is not None}
-    used = misuse.of_inputs(result, positional, named)
+    used = call_errors.of_inputs(result, positional, named)
     with used, invoke.running(result, command=True), framework.no_grad():
         started = time.perf_counter()
         returned = model(*positional, **named)
@@ -338,7 +340,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
 
 
 def _parameter_dtype(model: Any) -> Any:
-    if invoke.is_module(model):
+    if is_module(model):
         for parameter in model.parameters():
             if parameter.is_floating_point():
                 return parameter.dtype
@@ -349,7 +351,7 @@ def _parameter_dtype(model: Any) -> Any:
 
 
 def example_tensors(result: Result, inputs: Sequence[Input]) -> Iterator[tuple[Input, Any]]:
-    """The tensors of an input file as `forward` gives them to the model."""
+    """Yield the tensors of an input file as `forward` gives them to the model."""
     framework = isolation.import_framework(result.framework)
     dtype = _parameter_dtype(result.value)
     for one in inputs:
@@ -364,7 +366,7 @@ def _tensor(framework: Any, array: Array, dtype: Any, device: str | None) -> Any
 
 
 def tensors(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The tensors of what a model returned: bare, in sequences, in mappings, in dataclasses."""
+    """Yield the tensors of what a model returned: bare, in sequences, in mappings, in dataclasses."""
     if hasattr(value, "detach") and hasattr(value, "numpy"):
         yield name, value
     elif isinstance(value, Mapping):
@@ -379,7 +381,7 @@ def tensors(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def plain_array(tensor: Any) -> Array:
-    """A tensor of either framework as an array of numpy's."""
+    """Return a tensor of either framework as an array of numpy's."""
     tensor = tensor.detach().cpu()
     if str(tensor.dtype).endswith("bfloat16"):  # numpy files have no such type
         tensor = tensor.float()
@@ -388,7 +390,7 @@ def plain_array(tensor: Any) -> Array:
 
 
 def top(outputs: Sequence[Output], count: int, labels: Sequence[str]) -> list[Ranked]:
-    """The `count` most probable classes of every item, from the first output, (N, C) or (C,).
+    """Return the `count` most probable classes of every item, from the first output, (N, C) or (C,).
 
     Scores are probabilities: the softmax, unless the output is a distribution already.
     """
@@ -418,7 +420,7 @@ _MOST_LABELS = 64 << 20  # bytes
 
 
 def read_labels(path: Path | None) -> list[str]:
-    """One name a line; empty lines at the end do not count."""
+    """One name per line; empty lines at the end do not count."""
     if path is None:
         return []
     try:
@@ -463,7 +465,7 @@ def write_outputs(target: str | None, outputs: Sequence[Output], force: bool = F
         files.write(path, named)
         return [target] * len(outputs)
     if path.suffix == ".png":
-        named = [part for name, array in named for part in _pictures(name, array)]
+        named = [part for name, array in named for part in _images(name, array)]
     made = [(_beside(path, name) if len(named) > 1 else path, name, array) for name, array in named]
     for file, _, _ in made:
         if file.exists() and not force:
@@ -475,8 +477,8 @@ def write_outputs(target: str | None, outputs: Sequence[Output], force: bool = F
     return [target] * len(outputs)
 
 
-def _pictures(name: str, array: Array) -> list[tuple[str, Array]]:
-    """The pictures of a batch one by one."""
+def _images(name: str, array: Array) -> list[tuple[str, Array]]:
+    """Return the images of a batch one by one."""
     if array.ndim == 4 and array.shape[0] != 1:
         return [(f"{name}_{index}", one) for index, one in enumerate(array)]
     return [(name, array)]

@@ -16,12 +16,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
+from hubcli.base import output
 from hubcli.errors import DependencyError, UsageError
 from hubcli.reading import packages
 from hubcli.reading.dependencies import Plan
@@ -42,7 +43,7 @@ class Tool:
     system: tuple[str, ...] = ()
 
     def install(self, *arguments: str, system: bool = False) -> list[str]:
-        """The command that installs."""
+        """Return the command that installs."""
         return [*self.command, "install", *(self.system if system else ()), *arguments]
 
 
@@ -70,7 +71,7 @@ def _configured_uv() -> bool:
 
 
 def _configured_pip() -> bool:
-    """Whether pip's environment or configuration files name an index, links or constraints."""
+    """Return whether pip's environment or configuration files name an index, links or constraints."""
     if any(os.environ.get(f"PIP_{word}") for word in _SOURCES):
         return True
     command = [sys.executable, "-m", "pip", "config", "list"]
@@ -80,7 +81,7 @@ def _configured_pip() -> bool:
 
 
 def in_virtual_environment() -> bool:
-    """Whether this Python's packages are its own, and not the system's."""
+    """Return whether this Python's packages are its own, and not the system's."""
     return sys.prefix != sys.base_prefix or os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
 
 
@@ -94,7 +95,7 @@ def require_environment(system: bool) -> None:
 
 
 def resolve(plan: Plan, using: Tool) -> Plan:
-    """The plan with every package in its place: those that turn out to require torch are installed without."""
+    """Return the plan with every package in its place: those that turn out to require torch are installed without."""
     if using.name == "uv":
         return plan  # it overrides the requirement instead
     whole: dict[str, str] = {packages.canonical(_name(text)): text for text in plan.whole}
@@ -150,7 +151,7 @@ def _installed(name: str) -> bool:
 
 
 def _requirements(text: str, using: Tool) -> list[str] | None:
-    """What a release requires here, from its metadata; None where only its own code could tell."""
+    """Return what a release requires here, from its metadata; None where only its own code could tell."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     command = using.install("--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--only-binary", ":all:")
@@ -189,7 +190,7 @@ def commands(plan: Plan, using: Tool, system: bool = False) -> Iterator[list[lis
 
 
 def _for_uv() -> list[str]:
-    """The Python that is meant, and the constraints that the user has given to pip."""
+    """Return the Python that is meant, and the constraints that the user has given to pip."""
     files = os.environ.get("PIP_CONSTRAINT", "").split()
     return ["--python", sys.executable, *(word for file in files for word in ("--constraint", file))]
 
@@ -208,7 +209,7 @@ class Refusal:
 
 
 def refusals(plan: Plan, using: Tool) -> Iterator[Refusal]:
-    """What of a plan that has failed the user's constraints and index do not allow.
+    """Yield what of a plan that has failed the user's constraints and index do not allow.
 
     Of a package of the table the whole range that is known to work is tried instead of the proved one.
     """
@@ -225,14 +226,14 @@ def refusals(plan: Plan, using: Tool) -> Iterator[Refusal]:
 
 
 def without(plan: Plan, refused: Sequence[Refusal]) -> Plan:
-    """The plan with what is allowed in the place of what was refused."""
+    """Return the plan with what is allowed in the place of what was refused."""
     instead = {one.requirement: one.instead or one.requirement for one in refused}
     whole, bare = ([instead.get(text, text) for text in part] for part in (plan.whole, plan.bare))
     return replace(plan, whole=tuple(whole), bare=tuple(bare))
 
 
 def _offered(text: str, using: Tool) -> tuple[str | None, str | None]:
-    """The version that the installer would take for a requirement; else why it would take none."""
+    """Return the version that the installer would take for a requirement; else why it would take none."""
     arguments = ["--dry-run", "--no-deps"]
     with tempfile.TemporaryDirectory(prefix="hub-deps-") as folder:
         report = Path(folder, "report.json")
@@ -254,7 +255,7 @@ def _offered(text: str, using: Tool) -> tuple[str | None, str | None]:
 
 
 def _reason(said: str) -> str:
-    """What an installer's error says of the constraints and versions that stand in the way."""
+    """Return what an installer's error says of the constraints and versions that stand in the way."""
     constraints = re.findall(r"\(constraint\) (.+)", said)
     if constraints:
         return f"your constraints say {', '.join(dict.fromkeys(one.strip() for one in constraints))}"[:300]
@@ -304,3 +305,29 @@ def _everything() -> dict[str, str]:
         if name and name not in found:
             found[name] = one.version
     return found
+
+
+def install(wanted: Plan, system: bool, confirm: Callable[[], None]) -> tuple[str, ...]:
+    """Show what would be run, have it confirmed, and run it; return the distributions that came in."""
+    require_environment(system)
+    using = tool()
+    plan = resolve(wanted, using)
+    try:
+        return _carried_out(plan, using, system, confirm)
+    except DependencyError as error:
+        refused = list(refusals(plan, using))
+        other = without(plan, refused)
+        if other == plan:
+            error.hint = "; ".join([str(error.hint), *map(str, refused)])
+            raise
+    for one in refused:
+        output.message(f"hub: {one}")
+    return _carried_out(other, using, system, confirm)
+
+
+def _carried_out(plan: Plan, using: Tool, system: bool, confirm: Callable[[], None]) -> tuple[str, ...]:
+    with commands(plan, using, system) as prepared:
+        for command in prepared:
+            output.message("$ " + shlex.join(command))
+        confirm()
+        return run(prepared)

@@ -8,58 +8,28 @@ before the call, and file descriptor 1 points to stderr while foreign code runs.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import GeneratorType, ModuleType
 from typing import Any
 
-from hubcli import output, settings
+from hubcli.base import output
+from hubcli.base.request import Request
 from hubcli.cache import weights
-from hubcli.cache.store import Checkout
-from hubcli.cache.weights import Caller, Weight
+from hubcli.cache.checkouts import Checkout
 from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, UnusedDependencyError, UsageError
-from hubcli.net import behalf
+from hubcli.net.http import secret_scope
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import argv, checkpoints, downloads, isolation, leftovers, lingering
+from hubcli.running import argv, background, call_errors, checkpoints, downloads, isolation, stray_files
 from hubcli.running.isolation import Namespace
+from hubcli.running.result import Description, Result, is_module
 
 _MOST_YIELDED = 1000  # values of an entrypoint that is a generator
-
-
-@dataclass(frozen=True)
-class Result:
-    """What an entrypoint returned, and what the call took: seconds, and the weight files read.
-
-    `call` is what was called: function, positional and named arguments.
-    """
-
-    value: Any
-    spec: str
-    entrypoint: str
-    framework: str
-    seconds: float
-    weights: tuple[Weight, ...]
-    namespace: Namespace | None  # None: a model file, which has no code
-    caller: Caller | None = None
-    call: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
-
-
-@dataclass(frozen=True)
-class Description:
-    """A model in numbers: elements of its parameters and buffers, bytes of both, first device."""
-
-    name: str
-    parameters: int
-    buffers: int
-    bytes: int
-    device: str | None
 
 
 def call(
@@ -96,9 +66,7 @@ def call(
         function = _function(checkout, namespace, entrypoint, command)
         if command:
             _check_arguments(function, entrypoint, args, kwargs, str(checkout.spec))
-            from hubcli.running import misuse
-
-            value = _made(misuse.call(function, entrypoint, args, kwargs, str(checkout.spec)), entrypoint)
+            value = _made(call_errors.call(function, entrypoint, args, kwargs, str(checkout.spec)), entrypoint)
         else:
             value = function(*args, **kwargs)
     seconds = time.perf_counter() - started
@@ -109,7 +77,7 @@ def call(
 
 
 def _made(value: Any, entrypoint: str) -> Any:
-    """What a command takes for the result: of a generator what it yields, which makes it run."""
+    """Return what a command takes for the result: of a generator what it yields, which makes it run."""
     if inspect.iscoroutine(value):
         value.close()
         raise RepositoryCodeError(
@@ -120,7 +88,7 @@ def _made(value: Any, entrypoint: str) -> Any:
 
 
 def listing(checkout: Checkout, *, framework: str = "auto", command: bool = False) -> HubConf:
-    """What the hubconf defines when it runs, by torch.hub's rule: every public callable."""
+    """Return what the hubconf defines when it runs, by torch.hub's rule: every public callable."""
     now = weights.Caller(
         str(checkout.spec),
         "",
@@ -139,23 +107,8 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
         return HubConf(tuple(found), listed, False, module.__doc__)
 
 
-def is_module(value: object) -> bool:
-    """Whether `value` is an `nn.Module` of the engine or of torch; imports neither."""
-    return any(isinstance(value, kind) for kind in _module_kinds())
-
-
-def is_module_class(kind: type) -> bool:
-    """Whether a class is one of modules."""
-    return any(issubclass(kind, one) for one in _module_kinds())
-
-
-def _module_kinds() -> list[type]:
-    found = [getattr(sys.modules.get(name), "Module", None) for name in ("engine.nn", "torch.nn")]
-    return [kind for kind in found if isinstance(kind, type)]
-
-
 def describe(result: Result) -> Description:
-    """The model in numbers; an object that is no model has none."""
+    """Return the model in numbers; an object that is no model has none."""
     name = _class_name(result.value, result.namespace)
     if not is_module(result.value):
         return Description(name, 0, 0, 0, None)
@@ -194,7 +147,7 @@ def set_eval(result: Result) -> None:
 def save_state_dict(result: Result, path: Path) -> None:
     """Write a model's state dict to a .safetensors or .pth file, which is replaced at the end."""
     _require_module(result, "saved")
-    check_save(path, force=True)  # whether it exists was asked before anything ran
+    check_save(path, force=True)  # whether it exists was checked before anything ran
     with running(result, command=True):
         state = result.value.state_dict()
     framework = isolation.import_framework(result.framework)
@@ -239,7 +192,7 @@ def running(result: Result, *, command: bool = False) -> Iterator[None]:
     token = weights.caller.set(result.caller)
     named = frozenset() if result.caller is None else result.caller.hosts
     try:
-        with behalf.naming(named), _guarded(result.namespace, result.spec, command):
+        with secret_scope.naming(named), _guarded(result.namespace, result.spec, command):
             yield
     finally:
         weights.caller.reset(token)
@@ -264,16 +217,14 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
             hint="a repository for hub has a hubconf.py at its top",
             spec=str(checkout.spec),
         )
-    if command and now.framework == "torch":
-        _replace_torch_hub()
     namespace = isolation.register(checkout.path, checkout.commit, now.framework)
     downloads.install()
-    leftovers.watch(checkout)
-    lingering.note()
+    stray_files.watch(checkout)
+    background.note()
     with checkpoints.permitting(checkout, now.framework):
         token = weights.caller.set(now)
         try:
-            with behalf.naming(now.hosts), _guarded(namespace, now.spec, command):
+            with secret_scope.naming(now.hosts), _guarded(namespace, now.spec, command):
                 yield namespace
         finally:
             weights.caller.reset(token)
@@ -283,7 +234,7 @@ def _running(checkout: Checkout, now: weights.Caller, command: bool) -> Iterator
 def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if command:
-            stack.enter_context(lingering.separate_output())  # the last to be undone
+            stack.enter_context(background.separate_output())  # the last to be undone
             stack.enter_context(output.fd1_to_stderr())
         stack.enter_context(namespace.active())
         stack.enter_context(argv.of(namespace.root / "hubconf.py"))
@@ -296,32 +247,16 @@ def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
             closed = isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)  # this generator is
             if closed or not command:
                 raise
-            from hubcli.running import blame
+            from hubcli.running import diagnosis
 
             if isinstance(error, HubError):
-                error.causes = error.causes or blame.causes_of(error, namespace)
+                error.causes = error.causes or diagnosis.causes_of(error, namespace)
                 raise
-            raise blame.explain(error, namespace, spec) from error
-
-
-def _replace_torch_hub() -> None:
-    """Let torch's own hub functions be ours, in the process of a command.
-
-    Else weights would bypass the cache, its checks and its records.  A Python program's torch is
-    left as it is.
-    """
-    from hubcli import torch_hub
-
-    isolation.import_framework("torch")
-    modules = (importlib.import_module(f"torch.{name}") for name in ("hub", "utils.model_zoo"))
-    for module in modules:
-        for name in torch_hub.__all__:
-            if hasattr(module, name):
-                setattr(module, name, getattr(torch_hub, name))
+            raise diagnosis.explain(error, namespace, spec) from error
 
 
 def _import(checkout: Checkout, namespace: Namespace, command: bool) -> ModuleType:
-    """The hubconf module, once what it depends on is known to be there.
+    """Return the hubconf module, once what it depends on is known to be there.
 
     Read statically, `dependencies` explains an import that fails; what the module itself says then
     is what counts, for it may depend on versions and platforms.
@@ -330,12 +265,12 @@ def _import(checkout: Checkout, namespace: Namespace, command: bool) -> ModuleTy
     try:
         module = namespace.load("hubconf")
     except ImportError as error:
-        from hubcli.running import blame
+        from hubcli.running import diagnosis
 
         with contextlib.suppress(RepositoryCodeError):  # the import's own error says it better
             declared = hubconf.read(checkout.path).dependencies
             if _missing(declared, checkout, namespace).missing:
-                raise blame.missing(error.name or "", "", namespace, spec) from error
+                raise diagnosis.missing(error.name or "", "", namespace, spec) from error
         raise
     report = _missing(_declared(module), checkout, namespace)
     if report.missing:
@@ -350,15 +285,15 @@ def _missing(names: Sequence[str], checkout: Checkout, namespace: Namespace) -> 
 
 
 def _go_on_without(names: Sequence[str], namespace: Namespace, spec: str, command: bool) -> None:
-    """What is declared and missing although hubconf.py imports without it: only the user can say whether to go on."""
-    if settings.current().allow_missing:
+    """Ask the user whether to go on without declared dependencies that hubconf.py imports without."""
+    if Request.current().allow_missing:
         output.warning(f"going on without {', '.join(names)}, which hubconf.py declares")
         return
-    from hubcli.running import blame
+    from hubcli.running import diagnosis
 
     error = UnusedDependencyError(
         f"Missing dependencies: {', '.join(names)}",
-        hint=f"{blame.everything(namespace).hint} (hubconf.py imports without: --allow-missing goes on)",
+        hint=f"{diagnosis.everything(namespace).hint} (hubconf.py imports without: --allow-missing goes on)",
         spec=spec,
     )
     if not (command and asked_to_go_on(error)):
@@ -366,7 +301,7 @@ def _go_on_without(names: Sequence[str], namespace: Namespace, spec: str, comman
 
 
 def asked_to_go_on(error: UnusedDependencyError) -> bool:
-    """Whether somebody sits at the terminal, and wants to go on without what is missing."""
+    """Return whether somebody sits at the terminal, and wants to go on without what is missing."""
     if not (sys.stdin is not None and sys.stdin.isatty()):
         return False
     question = f"{error.message}, but hubconf.py imports without. Go on? [y/N] "
@@ -422,12 +357,12 @@ def _entry(name: str, value: Any, namespace: Namespace) -> EntryPoint:
 
 
 def hosts(checkout: Checkout) -> frozenset[str]:
-    """The hosts that the user has named by naming the repository; a folder names none."""
-    return behalf.hosts(checkout.url) if checkout.url and checkout.kind != "local" else frozenset()
+    """Return the hosts that the user has named by naming the repository; a folder names none."""
+    return secret_scope.hosts(checkout.url) if checkout.url and checkout.kind != "local" else frozenset()
 
 
 def _class_name(value: object, namespace: Namespace | None) -> str:
-    """The class as the repository's code names it."""
+    """Return the class as the repository's code names it."""
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
     prefix = "" if namespace is None else namespace.prefix + "."

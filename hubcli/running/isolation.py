@@ -1,6 +1,5 @@
 """Imports a checkout's modules under a module namespace of its own.
 
-Note [Isolation]
 A repository's `import utils` must find its own `utils`, today, in a thread, and in a function that
 is called next week, while another repository's `utils` and the user's are in the same process.
 
@@ -57,18 +56,26 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from hubcli import settings
+from hubcli.base import settings
 from hubcli.errors import DependencyError, HubError, UsageError
 from hubcli.reading import dependencies, packages, project
-from hubcli.running import children, path_entry
+from hubcli.running import path_entry, subprocess_env
 
 PREFIX = "_hub_"
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages([/\\]|\Z)")  # where a virtual environment has its packages
 _BY_PACKAGE = {  # functions for the data of a package that is named
-    "importlib.resources": ("contents", "files", "is_resource", "open_binary", "open_text", "path", "read_binary",
-                            "read_text"),
+    "importlib.resources": (
+        "contents",
+        "files",
+        "is_resource",
+        "open_binary",
+        "open_text",
+        "path",
+        "read_binary",
+        "read_text",
+    ),
     "pkgutil": ("get_data",),
-}  # fmt: skip
+}
 
 _Record = tuple[str, str | None, str, tuple[str, ...], str]
 
@@ -93,11 +100,11 @@ class Namespace:
     # Which names are ours
 
     def qualified(self, name: str) -> str:
-        """The name in `sys.modules` of the checkout's module `name`."""
+        """Return the name in `sys.modules` of the checkout's module `name`."""
         return f"{self.prefix}.{name}"
 
     def owns(self, name: str) -> bool:
-        """Whether an absolute import of `name` from the checkout's code means its own module."""
+        """Return whether an absolute import of `name` from the checkout's code means its own module."""
         top = name.partition(".")[0]
         if self.qualified(top) in sys.modules:
             return True
@@ -122,7 +129,8 @@ class Namespace:
         return False
 
     def contains(self, path: object) -> bool:
-        """Whether a path, as repository code may spell it, lies in the checkout, and in no environment inside it."""
+        """Return whether a path, as repository code may spell it, is in the checkout, and in no environment
+        inside it."""
         if not isinstance(path, str) or not path:
             return False
         whole = os.path.abspath(path)
@@ -134,7 +142,7 @@ class Namespace:
         )
 
     def find(self, fullname: str, path: Sequence[str]) -> ModuleSpec | None:
-        """The spec of a module of the checkout, looked for in the folders `path`."""
+        """Return the spec of a module of the checkout, looked for in the folders `path`."""
         portions: list[str] = []
         for entry in path:
             finder = self._finders.get(entry)
@@ -153,8 +161,11 @@ class Namespace:
         bare.submodule_search_locations = _NamespacePath(portions)
         return bare
 
-    def asked(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """The spec of a module that a finder of the checkout's code, on `sys.meta_path`, knows by its plain name."""
+    def find_by_own_finders(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module that a finder of the checkout's code, on `sys.meta_path`, knows by its plain
+        name."""
         for finder in sys.meta_path:
             if str(getattr(finder, "__module__", "")).startswith(self.prefix + "."):
                 spec = finder.find_spec(name, path, target)
@@ -273,7 +284,7 @@ class Namespace:
         return self._proxies[module.__name__]
 
     def _of_package(self, function: Any) -> Any:
-        """A function that takes the name of a package first, which may be one of ours."""
+        """Return a function that takes the name of a package first, which may be one of ours."""
 
         def resolved(*args: Any, **kwargs: Any) -> Any:
             if not args and not kwargs:  # Python 3.12: that of the caller
@@ -292,7 +303,7 @@ class Namespace:
         self._stamps[file] = (status.st_mtime_ns, status.st_size)
 
     def changed(self) -> bool:
-        """Whether a file that was imported is not what it was."""
+        """Return whether a file that was imported is not what it was."""
         for file, stamp in list(self._stamps.items()):
             try:
                 status = os.stat(file)
@@ -313,7 +324,7 @@ class Namespace:
         self.project = project.read(self.root)
 
     def modules(self) -> list[str]:
-        """The names of the namespace in `sys.modules`."""
+        """Return the names of the namespace in `sys.modules`."""
         return [name for name in list(sys.modules) if name == self.prefix or name.startswith(self.prefix + ".")]
 
     def move(self, root: Path) -> None:
@@ -333,7 +344,7 @@ class Namespace:
                 path[:] = [_moved(entry, old, new) for entry in path]
 
     def record(self) -> _Record:
-        """What another process needs to know the namespace."""
+        """Return what another process needs to know the namespace."""
         return (self.prefix, self.commit, str(self.root), tuple(self.search), self.framework)
 
     @contextlib.contextmanager
@@ -349,14 +360,14 @@ class Namespace:
         first, self._first_path = self._first_path, path[0] if path else None
         token = _active.set(self)
         try:
-            with children.served(self.framework):
+            with subprocess_env.served(self.framework):
                 yield self
         finally:
             _active.reset(token)
             self._adopt_sys_path()
             self._first_path = first
             path_entry.leave(root, path)
-            for name, module in list(sys.modules.items()):  # a copy: other threads import meanwhile
+            for name, module in sys.modules.copy().items():  # at once: other threads import meanwhile
                 if module is modules.get(name):
                     continue
                 if not name.startswith(PREFIX) and self._made(module):
@@ -380,7 +391,7 @@ _active: ContextVar[Namespace | None] = ContextVar("hubcli_active_namespace", de
 
 
 def register(path: Path, commit: str | None, framework: str = "engine") -> Namespace:
-    """The namespace of the checkout at `path`; `commit` is None for a folder used in place.
+    """Return the namespace of the checkout at `path`; `commit` is None for a folder used in place.
 
     The same commit always gets the same namespace.  A folder whose imported files have changed
     since starts anew.
@@ -411,13 +422,13 @@ def _prefix(root: Path, commit: str | None) -> str:
 
 
 def module_named(name: str) -> ModuleType | None:
-    """The module that running repository code imports by this name, where it has imported it already."""
+    """Return the module that running repository code imports by this name, where it has imported it already."""
     namespace = _active.get()
     return None if namespace is None else sys.modules.get(namespace.qualified(name))
 
 
 def loaded_framework() -> str | None:
-    """What `torch` means in this process already: `torch`, `engine`, or None."""
+    """Return what `torch` means in this process already: `torch`, `engine`, or None."""
     module = sys.modules.get("torch")
     if module is None:
         return None
@@ -448,7 +459,7 @@ def choose_framework(wanted: str = "auto") -> str:
 
 
 def import_framework(framework: str) -> Any:
-    """The module that `torch` names in this process: the engine, or torch itself."""
+    """Return the module that `torch` names in this process: the engine, or torch itself."""
     if choose_framework(framework) == "engine":
         from engine.torch_alias import install
 
@@ -494,7 +505,7 @@ class _ExtensionFinder(FileFinder):
         if spec is not None or self._namespace.framework != "engine" or not self._namespace.contains(self.path):
             return spec
         path = Path(self.path, fullname.rpartition(".")[2] + EXTENSION_SUFFIXES[-1])
-        if not importlib.import_module("engine._extensions").known(path):
+        if not importlib.import_module("engine.library.extensions").known(path):
             return None
         return ModuleSpec(fullname, ExtensionFileLoader(fullname, str(path)), origin=str(path))
 
@@ -511,7 +522,7 @@ class _AliasLoader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds `_hub_<id>` and what lies under it; plain names only while its code runs."""
+    """Finds `_hub_<id>` and what is under it; plain names only while its code runs."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -522,7 +533,7 @@ class _Finder(MetaPathFinder):
             if namespace is None:
                 return None
             if rest:
-                return namespace.find(fullname, path or ()) or namespace.asked(rest, path, target)
+                return namespace.find(fullname, path or ()) or namespace.find_by_own_finders(rest, path, target)
             root = ModuleSpec(fullname, None, is_package=True)
             root.submodule_search_locations = namespace.search
             return root
@@ -575,7 +586,8 @@ class _Finder(MetaPathFinder):
 
 
 class _Distribution(metadata.Distribution):
-    """What `importlib.metadata` tells a repository of the distribution that it would be if it were installed."""
+    """The answer of `importlib.metadata` to a repository about the distribution that it would be if it were
+    installed."""
 
     def __init__(self, name: str, version: str, root: Path) -> None:
         self._text, self._root = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", root
@@ -628,7 +640,7 @@ def _install() -> None:
 
 
 def _found_outside(top: str, namespace: Namespace) -> bool:
-    """Whether an installed module or package (no bare folder) has the name; nothing is imported."""
+    """Return whether an installed module or package (no bare folder) has the name; nothing is imported."""
     if top in sys.builtin_module_names or top in sys.stdlib_module_names:
         return True
     for finder in sys.meta_path:

@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 
 class _Unsearched(FileFinder):
-    """What Python asks for such an entry: it has no module.  `pkgutil.iter_modules` lists the files as ever."""
+    """The finder for such an entry: it has no module.  `pkgutil.iter_modules` lists the files as ever."""
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
         return None
@@ -49,7 +49,7 @@ def leave(root: str, path: list[str]) -> None:
 
 
 def entered() -> tuple[str, ...]:
-    """The checkouts that are in front of `sys.path` now."""
+    """Return the checkouts that are in front of `sys.path` now."""
     return tuple(_entered)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from hubcli import output
+from hubcli.base import output
 from hubcli.running.profiling import MODULE, Event, Profile, Total, duration
 
 _WIDTH, _ROW, _MAX_BOXES = 1100, 18, 6000
@@ -35,7 +35,7 @@ td.n, th.n { text-align: right }
 
 
 def page(profile: Profile, title: str, what: str) -> str:
-    """The whole page; `title` and `what` (inputs, device, versions) stand at its head."""
+    """Return the whole page; `title` and `what` (inputs, device, versions) stand at its head."""
     ops, modules = profile.ops(), profile.modules()
     inside = sum(one.self_us for one in ops)
     figures = [
@@ -102,7 +102,7 @@ _OTHERS, _MODULES = "element by element and others", "modules"
 
 
 def _kind(name: str) -> str:
-    """The kind of an op or backward node, `aten::convolution` or `ConvolutionBackward0`; of a module's label."""
+    """Return the kind of an op or backward node, `aten::convolution` or `ConvolutionBackward0`; of a module's label."""
     if name.startswith(MODULE):
         return _MODULES
     plain = name.rpartition("::")[2].lower()
@@ -114,7 +114,7 @@ def _kind(name: str) -> str:
 
 
 def _colour(kind: str) -> str:
-    """The colour of a kind, the same in every page and chart."""
+    """Return the colour of a kind, the same in every page and chart."""
     hue = next((hue for name, hue, _ in _KINDS if name == kind), None)
     if hue is None:
         return "hsl(215 12% 72%)" if kind == _MODULES else "hsl(90 35% 62%)"
@@ -122,7 +122,7 @@ def _colour(kind: str) -> str:
 
 
 def _legend(names: Sequence[str]) -> str:
-    """What the colours of the kinds among these names mean."""
+    """Return what the colours of the kinds among these names mean."""
     there = {_kind(name) for name in names}
     order = [*(name for name, _, _ in _KINDS), _OTHERS, _MODULES]
     shown = [kind for kind in order if kind in there]
@@ -131,7 +131,8 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _fitted(name: str, most: int) -> str:
-    """A name of at most `most` characters: of a longer one the middle goes, since its ends tell it from others."""
+    """Return a name of at most `most` characters: of a longer one the middle goes, since its ends tell it from
+    others."""
     if len(name) <= most:
         return name
     head = (most - 1) // 2
@@ -159,7 +160,7 @@ def _bars(rows: Sequence[tuple[str, float, str]]) -> str:
 
 
 def _timeline(profile: Profile) -> str:
-    """Every event as a box: time runs to the right, what runs inside lies below."""
+    """Every event as a box: time runs to the right, what runs inside is below."""
     last = max((one.end for one in profile.events), default=1.0) or 1.0
     width = 1600
     scale = width / last
@@ -195,7 +196,7 @@ def _timeline(profile: Profile) -> str:
 
 
 def _drawn(events: Sequence[Event], least: float) -> Iterator[Event]:
-    """The events that are wide enough to be seen, the longest where they are too many."""
+    """Yield the events that are wide enough to be seen, the longest where they are too many."""
     wide = [one for one in events if one.end - one.start >= least]
     yield from sorted(wide, key=lambda one: one.start - one.end)[:_MAX_BOXES]
 

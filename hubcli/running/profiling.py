@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hubcli import output
+from hubcli.base import output
 from hubcli.errors import RepositoryCodeError
+from hubcli.running.result import is_module
 
 if TYPE_CHECKING:
-    from hubcli.running.invoke import Result
+    from hubcli.running.result import Result
 
 MODULE = "module: "  # events of a module are labelled so
 MAX_EVENTS = 200_000
@@ -39,7 +40,7 @@ class Event:
 
     @property
     def is_module(self) -> bool:
-        """Whether it is the forward of a module, which the ops inside it do the work of."""
+        """Return whether it is the forward of a module, which the ops inside it do the work of."""
         return self.name.startswith(MODULE)
 
 
@@ -146,7 +147,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
 
     options: `shapes` of the inputs, `backward`, `device`.  Forward is in eval mode.
     """
-    from hubcli.running import inference, invoke, isolation, misuse
+    from hubcli.running import call_errors, inference, invoke, isolation
 
     torch = isolation.import_framework(result.framework)
     model = result.value
@@ -155,7 +156,7 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
             f"{result.entrypoint} returned {output.a(type(model).__name__)}, which cannot be called"
         )
     device, backward = options.get("device"), bool(options.get("backward"))
-    if invoke.is_module(model):
+    if is_module(model):
         if device:
             invoke.move(result, device)
         invoke.set_eval(result)
@@ -173,9 +174,9 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
         if device and not str(device).startswith("cpu"):
             torch.cuda.synchronize()
 
-    with misuse.of_inputs(result, inputs), invoke.running(result, command=True):
+    with call_errors.of_inputs(result, inputs), invoke.running(result, command=True):
         one_pass()
-        handles = _label_modules(model, profiler) if invoke.is_module(model) else []
+        handles = _label_modules(model, profiler) if is_module(model) else []
         try:
             use_cuda = bool(device) and not str(device).startswith("cpu")
             with profiler.profile(profile_memory=True, use_device="cuda" if use_cuda else None) as p:
@@ -231,14 +232,14 @@ def _events(found: Sequence[Any]) -> list[list[Any]]:
 
 
 def class_of(label: str) -> str:
-    """The class in the label of a module: `Block` of `module: layers.0 (Block)`."""
+    """Return the class in the label of a module: `Block` of `module: layers.0 (Block)`."""
     name = label.removeprefix(MODULE)
     head, _, rest = name.rpartition(" (")
     return rest.removesuffix(")") if head else name
 
 
 def duration(us: float) -> str:
-    """A time for people: `12 us`, `3.1 ms`, `2.0 s`."""
+    """Return a time for people: `12 us`, `3.1 ms`, `2.0 s`."""
     for unit, factor in (("s", 1e6), ("ms", 1e3)):
         if us >= factor:
             return f"{us / factor:.1f} {unit}"
@@ -246,7 +247,7 @@ def duration(us: float) -> str:
 
 
 def table(profile: Profile, limit: int = 20) -> str:
-    """The dearest ops and modules as text."""
+    """Return the dearest ops and modules as text."""
 
     def share(us: float) -> str:
         return f"{100 * us / profile.wall_us:.1f}%"

@@ -12,10 +12,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from hubcli import output
+from hubcli.base import output
 from hubcli.errors import UsageError
 from hubcli.running import invoke
-from hubcli.running.invoke import Result
+from hubcli.running.result import Result, is_module
 
 _SHOWN = 12
 _DEPTH = 3  # containers inside containers
@@ -41,7 +41,7 @@ def selected(result: Result, path: str | None) -> Result:
 
 
 def several(result: Result, found: list[tuple[str, Result]]) -> UsageError:
-    """The error for more than one model."""
+    """Return the error for more than one model."""
     return UsageError(
         f"{result.entrypoint} returned several models: {_listed(result.value)}",
         hint=f"choose one: --select {found[0][0]}",
@@ -64,7 +64,7 @@ def models(result: Result, path: str | None = None) -> list[tuple[str, Result]]:
 def _found(value: Any) -> list[tuple[str, Any]]:
     level, seen = [("", value)], 0
     for _ in range(_DEPTH + 1):
-        found = {id(value): (name, value) for name, value in reversed(level) if invoke.is_module(value)}
+        found = {id(value): (name, value) for name, value in reversed(level) if is_module(value)}
         if found:
             return list(reversed(found.values()))
         level = [
@@ -77,7 +77,7 @@ def _found(value: Any) -> list[tuple[str, Any]]:
 
 
 def at(result: Result, path: str, option: str = "--select") -> Any:
-    """The value at `path` in what was returned; UsageError, which names the option, if there is none."""
+    """Return the value at `path` in what was returned; UsageError, which names the option, if there is none."""
     value = result.value
     for number, name in enumerate(path.split(".")):
         found = dict(parts(value))
@@ -96,14 +96,14 @@ def at(result: Result, path: str, option: str = "--select") -> Any:
 
 
 def parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a container holds, by key, position and field; of anything else nothing."""
+    """Yield what a container holds, by key, position and field; of anything else nothing."""
     if isinstance(value, Mapping):
         yield from ((str(key), inner) for key, inner in value.items())
     elif isinstance(value, tuple | list):
         yield from ((str(index), inner) for index, inner in enumerate(value))
         names = getattr(value, "_fields", ())
         yield from zip(names, value)
-    elif invoke.is_module(value) or isinstance(value, type):
+    elif is_module(value) or isinstance(value, type):
         return
     elif dataclasses.is_dataclass(value):
         names = [one.name for one in dataclasses.fields(value)]
@@ -114,7 +114,7 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _is_container(value: Any) -> bool:
     plain = isinstance(value, tuple | list | Mapping | SimpleNamespace)
-    return plain or (dataclasses.is_dataclass(value) and not isinstance(value, type) and not invoke.is_module(value))
+    return plain or (dataclasses.is_dataclass(value) and not isinstance(value, type) and not is_module(value))
 
 
 def _listed(value: Any) -> str:
@@ -128,7 +128,7 @@ def _listed(value: Any) -> str:
 
 
 def _is_field(value: Any, name: str) -> bool:
-    """Whether it is the second name of a namedtuple's part."""
+    """Return whether it is the second name of a namedtuple's part."""
     return isinstance(value, tuple) and not name.isdigit()
 
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hubcli import output
+from hubcli.base import output
 from hubcli.errors import UsageError
 from hubcli.running import inference, invoke, isolation, select
-from hubcli.running.inference import Input, Picture
-from hubcli.running.invoke import Result
+from hubcli.running.inference import Input, Preprocessing
+from hubcli.running.result import Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,21 +37,21 @@ _BARE = ("image", "img", "picture")  # keys of a result that name no parameter
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done with pictures and sounds before the model gets them; `says` tells a user, None where nothing is."""
+    """The preparation of images and sounds before the model gets them; `says` tells a user, None where nothing is."""
 
     says: str | None
     result: Result
     function: Callable[..., Any] | None = None
-    picture: Picture = inference.AS_IT_IS
+    preprocessing: Preprocessing = inference.AS_IT_IS
 
     def __call__(self, inputs: Sequence[Input]) -> tuple[Input, ...]:
-        """The inputs as the model takes them."""
+        """Return the inputs as the model takes them."""
         made: list[Input] = []
         for one in inputs:
             if self.function is not None and one.kind is not None:
                 made += self._transformed(one)
             elif one.kind == "picture":
-                made.append(Input(None, self.picture.prepared(inference.image(one.array))))
+                made.append(Input(None, self.preprocessing.prepared(inference.image(one.array))))
             else:
                 made.append(one)
         return tuple(made)
@@ -72,18 +72,18 @@ class Preparation:
             yield Input(name, array)
 
     def _called(self, one: Input, framework: Any) -> Any:
-        """What the transform makes of the input, in the first form that it takes."""
+        """Return what the transform makes of the input, in the first form that it takes."""
         function = self.function
         assert function is not None
         tensor = framework.from_numpy(one.array.copy())
         if one.kind == "sound":
             return function(list(tensor)) if _name(function) == "prepare_model_input" else function(tensor)
-        picture = inference.image(one.array)
+        image = inference.image(one.array)
         if hasattr(function, "model_input_names") or hasattr(function, "image_processor"):
-            return function(images=picture, return_tensors="pt")
+            return function(images=image, return_tensors="pt")
         scaled = lambda: tensor.permute(2, 0, 1).float() / 255
         failures: list[Exception] = []
-        for form in (lambda: picture, lambda: one.array.copy(), scaled):
+        for form in (lambda: image, lambda: one.array.copy(), scaled):
             try:
                 return function(form())
             except (TypeError, AttributeError) as error:  # another form may be the one that is meant
@@ -92,7 +92,7 @@ class Preparation:
 
 
 def preparation(whole: Result, chosen: Result, path: str | None) -> Preparation:
-    """How inputs become what `chosen`, the model in the result `whole`, takes; `path` is --transform.
+    """Return how inputs become what `chosen`, the model in the result `whole`, takes; `path` is --transform.
 
     UsageError where the path leads to nothing that can be called.
     """
@@ -123,16 +123,18 @@ def preparation(whole: Result, chosen: Result, path: str | None) -> Preparation:
         if member is not None:
             says = f"transform: of the weights {type(member).__name__}.{member.name}"
             return Preparation(says, chosen, member.transforms())
-    own = Picture.of_model(chosen.value)
+    own = Preprocessing.of_model(chosen.value)
     if own is None:
         return Preparation(None, chosen)
     return Preparation(
-        f"pictures as the model says: --resize {own.resize} --crop {own.crop} and its mean and std", chosen, picture=own
+        f"pictures as the model says: --resize {own.resize} --crop {own.crop} and its mean and std",
+        chosen,
+        preprocessing=own,
     )
 
 
 def _beside(value: Any, model: Any, path: str = "", depth: int = 2) -> Iterator[tuple[str, Any]]:
-    """The parts of a result, by path, that look like transforms."""
+    """Yield the parts of a result, by path, that look like transforms."""
     seen: set[int] = set()
     for name, part in list(select.parts(value))[:64]:
         if part is model or id(part) in seen:
@@ -147,7 +149,7 @@ def _beside(value: Any, model: Any, path: str = "", depth: int = 2) -> Iterator[
 
 
 def _plain_attribute(model: Any, name: str) -> Any:
-    """An attribute; a model's own `__getattr__` may do anything."""
+    """Return an attribute; a model's own `__getattr__` may do anything."""
     try:
         return getattr(model, name, None)
     except Exception:
@@ -155,7 +157,7 @@ def _plain_attribute(model: Any, name: str) -> Any:
 
 
 def _weights(result: Result) -> Any:
-    """The member of torchvision's kind of enumeration that the entrypoint was called with, or None."""
+    """Return the member of torchvision's kind of enumeration that the entrypoint was called with, or None."""
     if result.call is None:
         return None
     function, args, kwargs = result.call
@@ -183,7 +185,7 @@ def _weights(result: Result) -> Any:
 
 
 def _values(made: Any) -> Iterator[tuple[str | None, Any]]:
-    """The tensors of what a transform returned, with the keywords they go by."""
+    """Yield the tensors of what a transform returned, with the keywords they go by."""
     if isinstance(made, Mapping) or (hasattr(made, "keys") and hasattr(made, "__getitem__")):
         for key in made.keys():  # noqa: SIM118 -- a BatchFeature iterates like a dict, others do not
             if _is_array(made[key]):
@@ -205,7 +207,7 @@ def _array(value: Any) -> Array:
 
 
 def _name(value: Any) -> str:
-    """How it is called where it was written: a function's name, else its class's."""
+    """Return how it is called where it was written: a function's name, else its class's."""
     name = getattr(value, "__name__", None)
     return _line(name if isinstance(name, str) else type(value).__name__)
 

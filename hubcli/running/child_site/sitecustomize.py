@@ -1,4 +1,5 @@
-"""What Python runs as it starts in a process that repository code has started: see `hubcli/running/children.py`.
+"""The code that Python runs as it starts in a process that repository code has started: see
+`hubcli/running/subprocess_env.py`.
 
 It imports nothing that Python has not imported already, and hides no other `sitecustomize`.
 """

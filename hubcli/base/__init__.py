@@ -1,0 +1,1 @@
+"""The floor of hub, which every folder uses and which uses none of them: settings, paths, specs, output."""

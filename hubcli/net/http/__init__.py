@@ -1,0 +1,1 @@
+"""Files and small documents by HTTP: sessions, resumed downloads, credentials, certificates, proxies."""

@@ -1,0 +1,1 @@
+"""The stores that serve digests: mirrors, buckets, Hugging Face."""

@@ -1,0 +1,1 @@
+"""Whose code may run: the records of consent, the prompt, the signatures of tags, and the gates."""

@@ -1,0 +1,1 @@
+"""The core of one command per file: what it does, without options and printing."""
