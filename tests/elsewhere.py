@@ -47,9 +47,24 @@ OF_SIGNAL = (
     "sigpending pause siginterrupt"
 ).split()
 OF_SOCKET = ("AF_UNIX", "send_fds", "recv_fds", "SCM_RIGHTS", "AF_NETLINK")
-ON_MACOS = ("memfd_create", "posix_fallocate", "posix_fadvise", "sched_getaffinity", "sched_setaffinity", "pidfd_open",
-            "pipe2", "splice", "copy_file_range", "eventfd", "unshare", "setns", "getxattr", "setxattr", "listxattr",
-            "removexattr")  # fmt: skip
+ON_MACOS = (
+    "memfd_create",
+    "posix_fallocate",
+    "posix_fadvise",
+    "sched_getaffinity",
+    "sched_setaffinity",
+    "pidfd_open",
+    "pipe2",
+    "splice",
+    "copy_file_range",
+    "eventfd",
+    "unshare",
+    "setns",
+    "getxattr",
+    "setxattr",
+    "listxattr",
+    "removexattr",
+)
 # what needs POSIX to be loaded on this system, and is loaded as what it is
 LOADED = (
     "asyncio getpass logging.handlers multiprocessing.connection multiprocessing.resource_sharer "

@@ -17,7 +17,7 @@ from typing import Any
 
 def direct_write() -> None:
     """Documents are written in place, not renamed."""
-    from hubcli import paths
+    from hubcli.base import paths
 
     def write(path: Path, content: bytes) -> None:
         with open(path, "wb", buffering=0) as file:
@@ -29,7 +29,7 @@ def direct_write() -> None:
 
 def copied_blob() -> None:
     """Blobs are copied to where they belong, not renamed."""
-    from hubcli import paths
+    from hubcli.base import paths
 
     def place(temporary: Path, path: Path) -> None:
         if temporary.is_symlink():
@@ -44,16 +44,16 @@ def copied_blob() -> None:
 
 def no_if_range() -> None:
     """What is resumed may belong to another file: no If-Range, and nothing compared."""
-    from hubcli.net import answers
+    from hubcli.net.http import responses
 
-    answer = answers._content_range
+    answer = responses._content_range
 
     def trusting(response: Any, partial: Any, wanted: int) -> Any:
-        with contextlib.suppress(answers.StartAnew):
+        with contextlib.suppress(responses.StartAnew):
             return answer(response, partial, wanted)
         return wanted, partial.origin.total
 
-    answers._content_range = trusting
+    responses._content_range = trusting
     import requests
 
     get = requests.Session.get
@@ -67,7 +67,8 @@ def no_if_range() -> None:
 
 def truncated() -> None:
     """A body that breaks off is taken for the whole."""
-    from hubcli.net import answers, http
+    from hubcli.net.http import fetch as http
+    from hubcli.net.http import responses
 
     whole = http._open
 
@@ -75,11 +76,11 @@ def truncated() -> None:
         return dataclasses.replace(whole(url, request, partial, stack), length=None, framed=True)
 
     def parts(response: Any) -> Any:
-        with contextlib.suppress(answers.TryAgain):
+        with contextlib.suppress(responses.TryAgain):
             yield from body(response)
 
-    body = answers.parts_of
-    http._open, answers.parts_of = shorter, parts
+    body = responses.parts_of
+    http._open, responses.parts_of = shorter, parts
 
 
 def no_digest() -> None:
@@ -91,8 +92,8 @@ def no_digest() -> None:
 
 def marker_first() -> None:
     """A tree is shown before it is whole."""
-    from hubcli import paths
-    from hubcli.net import git
+    from hubcli.base import paths
+    from hubcli.net.git import remote as git
 
     checkout = git.checkout
 
@@ -123,23 +124,23 @@ def marker_first() -> None:
 
 def lost_update() -> None:
     """A table is written from what was read long before."""
-    from hubcli import paths
-    from hubcli.cache import reftable
+    from hubcli.base import paths
+    from hubcli.cache import ref_table
 
-    def old(spec: Any, change: Callable[[Any], Any]) -> None:
-        file = reftable._file(spec)
-        tables = reftable.read_all(file)
+    def old(spec: Any, change: Callable[[Any], Any], root: Path | None = None) -> None:
+        file = ref_table._file(spec, root)
+        tables = ref_table.read_all(file, root)
         time.sleep(0.2)
-        tables[spec.url] = change(tables.get(spec.url) or reftable.Table.empty(spec))
+        tables[spec.url] = change(tables.get(spec.url) or ref_table.Table.empty(spec, root))
         file.parent.mkdir(parents=True, exist_ok=True)
-        paths.write_atomically(file, reftable._dump(tables))
+        paths.write_atomically(file, ref_table._dump(tables))
 
-    reftable.update = old
+    ref_table.update = old
 
 
 def shared_partial() -> None:
     """Two processes append to the same partial download."""
-    from hubcli.net import partials
+    from hubcli.net.http import partials
 
     class Shared(partials.Partial):
         def _start(self) -> None:
@@ -156,7 +157,7 @@ def shared_partial() -> None:
                 self._reread()
                 self.origin = partials._read_origin(self._home) or self.origin  # type: ignore[arg-type]
 
-    from hubcli.net import http
+    from hubcli.net.http import fetch as http
 
     partials.Partial = http.Partial = Shared  # type: ignore[misc]
 
@@ -164,6 +165,13 @@ def shared_partial() -> None:
 PLANTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
-        direct_write, copied_blob, no_if_range, truncated, no_digest, marker_first, lost_update, shared_partial,
+        direct_write,
+        copied_blob,
+        no_if_range,
+        truncated,
+        no_digest,
+        marker_first,
+        lost_update,
+        shared_partial,
     )
-}  # fmt: skip
+}

@@ -97,11 +97,25 @@ def test_both_sides_and_the_table(folder: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "SIDE": "engine", "TMPDIR": os.fspath(tmp_path), "PYTHONPATH": os.fspath(ROOT)}
     done = subprocess.run(
         [
-            sys.executable, "scripts/conformance.py", "--torch", _python(tmp_path / "python", "torch"), "--as-root",
-            "--files", "test_old test_none", "--limit", "3", "--out", os.fspath(tmp_path / "out"), os.fspath(folder),
+            sys.executable,
+            "scripts/conformance.py",
+            "--torch",
+            _python(tmp_path / "python", "torch"),
+            "--as-root",
+            "--files",
+            "test_old test_none",
+            "--limit",
+            "3",
+            "--out",
+            os.fspath(tmp_path / "out"),
+            os.fspath(folder),
         ],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "| v0 | test_old | 5 | 4 | 1 | 0 | 0 | 4 | 80.0% |" in done.stdout, done.stdout + done.stderr
     assert "v0 test_old TestOld.test_differs: failed: AssertionError" in done.stdout
     assert (folder / "test_old.py").exists()  # a copy was run

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import engine
 from engine import dispatch
-from hubcli import cli
+from hubcli.terminal import cli
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,6 +48,19 @@ def test_every_command_has_the_page_that_its_help_makes(pages):
         assert f"[`hub {name}`]({name}.md)" in texts["commands/index.md"]
         assert line.partition("`")[0].strip() in page
     assert "## hub cache ls" in texts["commands/cache.md"]
+
+
+def test_the_page_of_commands_has_their_options(docs):
+    """`make docs-commands` writes it."""
+    page = docs.COMMANDS.read_text("utf-8")
+    assert docs.options() in page
+    assert page.count(docs.MARKS[0]) == page.count(docs.MARKS[1]) == 1
+
+
+def test_every_document_has_a_page(docs):
+    sources = {source for entries in docs.GUIDES.values() for source in entries.values()}
+    written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert written <= {*sources, docs.COMMANDS.relative_to(ROOT).as_posix()}
 
 
 def test_every_op_is_described_once(pages):
@@ -106,6 +119,11 @@ def test_links_lead_somewhere(docs, pages):
         ("One.\n\n    Two.\n\n        y = 2 * x\n", "One.\n\nTwo.\n\n```python\ny = 2 * x\n```"),
         ("- a * b\n  more\n- c", "- a \\* b\n  more\n- c"),
         ("x\n- y < z", "x\n\\- y &lt; z"),
+        (
+            "Do.\n\nArgs:\n    *a_b: one\n        more.\n    c: two.\n\nReturns:\n    x: (*).\n\nRaises:\n    E: no.",
+            "Do.\n\n**Args**\n\n- `*a_b`: one more.\n- `c`: two.\n\n"
+            "**Returns**\n\n- x: (\\*).\n\n**Raises**\n\n- `E`: no.",
+        ),
         (None, ""),
     ],
 )
@@ -125,7 +143,7 @@ def test_a_second_run_changes_only_what_differs(docs, tmp_path):
 
 
 def test_a_link_to_a_missing_file_is_an_error(docs, monkeypatch):
-    monkeypatch.setitem(docs.GUIDES, "Broken", "docs/broken.md")
+    monkeypatch.setitem(docs.GUIDES, "Broken", {"Broken": "docs/broken.md"})
     monkeypatch.setattr(Path, "read_text", lambda self: "[x](nothing.md)" if self.name == "broken.md" else "")
     with pytest.raises(FileNotFoundError, match=r"docs/broken.md links to nothing.md"):
         docs.guide_pages()

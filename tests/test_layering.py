@@ -17,10 +17,21 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("_checks", "dtypes", "device", "grad_mode", "hooks", "version"),
-    ("backends",),
-    ("storage",),
     (
+        "core.checks",
+        "core.device",
+        "core.dtypes",
+        "core.grad_mode",
+        "core.hooks",
+        "core.packages",
+        "core.size",
+        "core.slots",
+        "core.version",
+    ),
+    ("backends",),
+    ("core.storage",),
+    (
+        "autograd.flops",
         "autograd.graph",
         "autograd.versions",
         "autograd.saved",
@@ -28,7 +39,7 @@ LAYERS = (
         "autograd.inplace",
         "autograd.anomaly_mode",
     ),
-    ("tensor", "_tensor_str"),
+    ("tensor", "core.printing"),
     ("dispatch",),
     ("ops",),
     (
@@ -42,55 +53,62 @@ LAYERS = (
         "nn._reduction",
         "nn.grad",
     ),
-    ("nn", "optim", "distributions", "amp", "plan"),
+    ("nn", "optim", "distributions", "amp"),
     ("serialization",),
     ("multiprocessing", "distributed"),
     ("utils",),
-    ("torch_names", "torch_alias", "fx", "jit", "onnx", "export", "package"),
+    ("torch_names", "torch_alias", "fx", "programs", "jit", "onnx", "export", "package"),
     ("utils.tensorboard", "utils.bottleneck"),  # graphs of compiled programs, a command: nobody imports them
 )
 RANKS = {f"engine.{name}": rank for rank, row in enumerate(LAYERS) for name in row}
 # `import engine` gives torch's names, which the ops define
 RANKS["engine"] = RANKS["engine.ops"]
-# lists of names and nothing else
-RANKS["engine.torch_names._names"] = RANKS["engine.torch_names.refused"] = 0
+# lists of names, and the module that is loaded before any other
+for _name in ("_names", "facade", "refused"):
+    RANKS[f"engine.torch_names.{_name}"] = 0
 
-# The rooms of the hub, from the ground up: each may use those before it.  A module at the top is below all of them
-# unless it is named here.
+# The folders of the hub, from the ground up: each may use those before it.
 HUB_LAYERS = (
-    ("hubcli.errors", "hubcli.paths", "hubcli.settings", "hubcli.spec", "hubcli.output"),
+    ("hubcli.errors", "hubcli.base"),
     ("hubcli.reading", "hubcli.net"),
     ("hubcli.cache",),
-    ("hubcli.trust", "hubcli.lockfile", "hubcli.asking"),
-    ("hubcli.mirroring", "hubcli.scaffold", "hubcli.catalogue", "hubcli.preview", "hubcli.migration"),
+    ("hubcli.trust",),
     ("hubcli.running", "hubcli.torch_hub"),
     ("hubcli.confined",),
-    ("hubcli.check",),
-    ("hubcli.commands", "hubcli.cli", "hubcli.__main__"),
+    ("hubcli.workflows",),
+    ("hubcli.terminal", "hubcli.__main__"),
 )
 HUB_RANKS = {name: rank for rank, row in enumerate(HUB_LAYERS) for name in row}
 
 # top-level package: the modules that may import it
 ONLY_IN = {
-    "git": ("hubcli.net.started",),
+    "git": ("hubcli.net.git.process",),
     "requests": (
-        "hubcli.net.http",
-        "hubcli.net.exchanges",
-        "hubcli.net.answers",
-        "hubcli.net.unreachable",
-        "hubcli.net.wire",
-        "hubcli.net.credentials",
-        "hubcli.net.proxies",
+        "hubcli.net.http.fetch",
+        "hubcli.net.http.api",
+        "hubcli.net.http.responses",
+        "hubcli.net.http.connection_errors",
+        "hubcli.net.http.sessions",
+        "hubcli.net.http.credentials",
+        "hubcli.net.http.proxies",
     ),
-    "fsspec": ("hubcli.net.objects",),
-    "s3fs": ("hubcli.net.objects",),
+    "fsspec": ("hubcli.net.storage.objects",),
+    "s3fs": ("hubcli.net.storage.objects",),
     # the engine's are Unix sockets between processes of one machine, and the store of engine.distributed
-    "socket": ("hubcli.net.http", "engine.multiprocessing", "engine.distributed", "engine.utils.data._utils.segments"),
-    "urllib.request": ("hubcli.net.http",),
-    "http.client": ("hubcli.net.answers", "hubcli.net.wire"),
+    "socket": (
+        "hubcli.net.http.fetch",
+        "engine.multiprocessing",
+        "engine.distributed",
+        "engine.utils.data._utils.segments",
+    ),
+    "urllib.request": ("hubcli.net.http.fetch",),
+    "http.client": ("hubcli.net.http.responses", "hubcli.net.http.sessions"),
     "cupy": ("engine.backends.cuda",),
     "cudnn": ("engine.backends.cuda.cudnn",),
     "cffi": ("engine.backends.onednn",),
+}
+IMPORT_THE_FACADE = {
+    "engine.torch_alias": "it installs the module as `torch`, and runs as a program whose first line this is",
 }
 MAY_USE_THE_ENGINE = (
     "hubcli.running.archives",
@@ -99,13 +117,13 @@ MAY_USE_THE_ENGINE = (
     "hubcli.running.isolation",
     "hubcli.running.child_site.sitecustomize",
     "hubcli.running.files",
-    "hubcli.running.modelfile",
+    "hubcli.running.onnx_files",
     "hubcli.running.exporting",
     "hubcli.confined.jobs",
     "hubcli.running.profiling",
-    "hubcli.commands.convert",
-    "hubcli.commands.env",
-    "hubcli.commands.profile",
+    "hubcli.terminal.commands.convert",
+    "hubcli.workflows.environment",
+    "hubcli.terminal.commands.profile",
 )
 
 
@@ -118,6 +136,7 @@ class Import:
     where: str
     line: int
     star: bool = False
+    within: bool = False  # `import_module(f"a.b.{c}")`: some module of the package
 
     def __str__(self) -> str:
         return f"{self.importer}:{self.line} imports {self.imported} ({self.where})"
@@ -129,9 +148,15 @@ def name_of(path: Path) -> str:
 
 
 @cache
-def modules() -> dict[str, tuple[Path, ast.Module]]:
+def modules() -> dict[str, Path]:
+    """The files by module.  No syntax tree is cached: every later garbage collection would walk through it."""
     paths = [path for top in ("engine", "hubcli") for path in sorted((ROOT / top).rglob("*.py"))]
-    return {name_of(path): (path, ast.parse(path.read_bytes())) for path in paths}
+    return {name_of(path): path for path in paths}
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """(module, its syntax tree), one at a time."""
+    return ((name, ast.parse(path.read_bytes())) for name, path in modules().items())
 
 
 def is_within(module: str, package: str) -> bool:
@@ -140,7 +165,7 @@ def is_within(module: str, package: str) -> bool:
 
 def called(node: ast.Call) -> str:
     """The last name of what is called: `import_module` of `importlib.import_module(...)`."""
-    return ast.unparse(node.func).rpartition(".")[2]
+    return getattr(node.func, "attr", None) or getattr(node.func, "id", "")
 
 
 def text_of(node: ast.Call) -> str | None:
@@ -153,7 +178,7 @@ def text_of(node: ast.Call) -> str | None:
 
 
 def imports_of(name: str) -> Iterator[Import]:
-    path, tree = modules()[name]
+    path = modules()[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
 
     def walk(node: ast.AST, where: str) -> Iterator[Import]:
@@ -165,7 +190,8 @@ def imports_of(name: str) -> Iterator[Import]:
                 inner = "typing"
             elif isinstance(child, ast.Call) and called(child) == "import_module":
                 if target := text_of(child):
-                    yield Import(name, target, where, child.lineno)
+                    unknown_part = isinstance(child.args[0], ast.JoinedStr)
+                    yield Import(name, target, where, child.lineno, within=unknown_part)
             elif isinstance(child, ast.Import):
                 for alias in child.names:
                     yield Import(name, alias.name, where, child.lineno)
@@ -180,7 +206,7 @@ def imports_of(name: str) -> Iterator[Import]:
                     yield Import(name, target, where, child.lineno, alias.name == "*")
             yield from walk(child, inner)
 
-    yield from walk(tree, "module")
+    yield from walk(ast.parse(path.read_bytes()), "module")
 
 
 @cache
@@ -237,8 +263,22 @@ def test_the_engines_layers() -> None:
     )
 
 
+def test_nobody_inside_imports_the_facade() -> None:
+    """`from engine.ops import functions as torch` serves torch's functions; `torch_names.facade` the module itself."""
+    complain(
+        [
+            one
+            for one in all_imports()
+            if is_within(one.importer, "engine")
+            and one.imported == "engine"
+            and not one.within
+            and one.importer not in IMPORT_THE_FACADE
+        ]
+    )
+
+
 def hub_rank(name: str) -> int:
-    """The floor of a module of the hub: that of its room; 0 for what has no row."""
+    """Return the floor of a module of the hub, which is that of its folder."""
     while name not in HUB_RANKS and name:
         name = name.rpartition(".")[0]
     return HUB_RANKS.get(name, 0)
@@ -256,6 +296,41 @@ def test_the_hubs_floors() -> None:
             and hub_rank(one.imported) > hub_rank(one.importer)
         ]
     )
+
+
+def test_the_hub_has_no_circles() -> None:
+    """Imports inside functions count, too: there they are for the weight, never to quiet a circle."""
+    imported: dict[str, set[str]] = {}
+    for one in all_imports():
+        if is_within(one.importer, "hubcli") and is_within(one.imported, "hubcli") and one.where != "typing":
+            imported.setdefault(one.importer, set()).add(one.imported)
+    imported.pop("hubcli")  # the face, whose names are served lazily
+    assert imported
+    while leaves := [name for name, found in imported.items() if not found & imported.keys()]:
+        for name in leaves:
+            del imported[name]
+    assert not {name: sorted(found & imported.keys()) for name, found in imported.items()}
+
+
+def test_the_hub_passes_its_options_down() -> None:
+    """Below the command line an option is a field of a `Request`, never a setting that is changed for a while."""
+    changed = [
+        f"{name}:{node.lineno}"
+        for name, tree in trees()
+        if is_within(name, "hubcli") and not is_within(name, "hubcli.terminal")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("override", "overriding")
+        and ast.unparse(node.value) == "settings"
+    ]
+    assert not changed
+
+
+def test_no_command_is_long() -> None:
+    """A command parses, calls the core and prints."""
+    folder = ROOT / "hubcli" / "terminal" / "commands"
+    lengths = {path.name: len(path.read_text().splitlines()) for path in folder.glob("*.py")}
+    assert lengths and not {name: length for name, length in lengths.items() if length > 100}
 
 
 def test_imports_by_string_are_seen() -> None:
@@ -308,7 +383,8 @@ def test_the_core_does_not_know_the_commands() -> None:
         [
             one
             for one in all_imports()
-            if is_within(one.imported, "hubcli.commands") and not is_within(one.importer, "hubcli.commands")
+            if is_within(one.imported, "hubcli.terminal.commands")
+            and not is_within(one.importer, "hubcli.terminal.commands")
         ]
     )
 
@@ -336,7 +412,7 @@ def test_no_environment_reads_at_import() -> None:
         arguments = function.args
         return [*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]
 
-    found = [f"{name}:{line}" for name, (_, tree) in modules().items() for line in reads(tree)]
+    found = [f"{name}:{line}" for name, tree in trees() for line in reads(tree)]
     assert not found
 
 
@@ -351,19 +427,100 @@ def test_no_name_of_a_module_is_given_twice() -> None:
         return [n.id for n in names if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
     found = []
-    for name, (_, tree) in modules().items():
+    for name, tree in trees():
         names = [one for node in tree.body for one in given(node) if one != "_"]
         found += [f"{name}: {one}" for one in sorted({one for one in names if names.count(one) > 1})]
     assert not found
 
 
 def test_every_package_says_what_lives_there() -> None:
-    missing = [
-        name for name, (path, tree) in modules().items() if path.name == "__init__.py" and not ast.get_docstring(tree)
-    ]
+    missing = [name for name, tree in trees() if modules()[name].name == "__init__.py" and not ast.get_docstring(tree)]
     assert not missing
 
 
 def test_no_file_is_too_long() -> None:
-    lengths = {name: len(path.read_text().splitlines()) for name, (path, _) in modules().items()}
+    lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
     assert not {name: length for name, length in lengths.items() if length > 700}
+
+
+def test_the_formatter_lays_out_the_code() -> None:
+    """Exceptions are tables of numbers and long lists of names, which would take a line per entry."""
+    mark = "# fmt:" + " skip"
+    assert (
+        sum(
+            path.read_text().count(mark)
+            for name in ("engine", "hubcli", "tests")
+            for path in (ROOT / name).rglob("*.py")
+        )
+        <= 100
+    )
+
+
+def circles(*, functions: bool) -> list[list[str]]:
+    """The groups of engine modules that import each other; functions: counting imports inside functions, too."""
+    edges: dict[str, set[str]] = {}
+    for one in all_imports():
+        if one.where == "module" or (functions and one.where == "function"):
+            inside = is_within(one.importer, "engine") and one.imported in modules() and not one.within
+            if inside and one.importer != one.imported:
+                edges.setdefault(one.importer, set()).add(one.imported)
+    reach: dict[str, set[str]] = {}
+    for start in edges:
+        seen, todo = set[str](), [start]
+        while todo:
+            new = edges.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        reach[start] = seen
+    groups = {tuple(sorted(b for b in reach[a] if a in reach.get(b, ()))) for a in edges if a in reach[a]}
+    return sorted(map(list, groups))
+
+
+@cache
+def top_imports() -> dict[str, set[str]]:
+    """What each module of the engine imports of the engine at its top."""
+    found: dict[str, set[str]] = {}
+    for one in all_imports():
+        if one.where == "module" and is_within(one.imported, "engine"):
+            found.setdefault(one.importer, set()).add(one.imported)
+    return found
+
+
+def height(name: str, known: dict[str, int]) -> int:
+    """The layer of a module by its row or by what it imports at its top; `engine` stands above all."""
+    if name not in known:
+        listed = listed_rank(name)
+        heights = (height(one, known) for one in top_imports().get(name, ()) if one != name)
+        known[name] = listed if listed is not None else max(heights, default=0)
+    return known[name]
+
+
+def upward() -> set[tuple[str, str]]:
+    """(importer, imported) wherever a module imports one of a higher layer, inside a function or by `import_module`."""
+    known = {"engine": len(LAYERS)}
+    pairs = {
+        (one.importer, one.imported)
+        for one in all_imports()
+        if is_within(one.importer, "engine")
+        and one.importer != "engine"
+        and one.where != "typing"
+        and is_within(one.imported, "engine")
+        and one.imported in modules()
+        and not one.within
+    }
+    return {(a, b) for a, b in pairs if height(b, known) > height(a, known)}
+
+
+def test_no_circle_at_module_level() -> None:
+    assert circles(functions=False) == []
+
+
+def test_circles_and_upward_arrows_become_no_more() -> None:
+    """Lower these numbers with each circle and arrow that goes.
+
+    The circle that is left is of ops: what converts 16-bit floats may launch generated code, whose layers are made of
+    ops that convert; both are imported at first need, so that small programs load neither.
+    """
+    found, arrows = circles(functions=True), upward()
+    assert len(found) <= 1, "\n".join(map(str, found))
+    assert len(arrows) <= 6, "\n".join(f"{a} imports {b}" for a, b in sorted(arrows))

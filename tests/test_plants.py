@@ -12,15 +12,15 @@ import pytest
 from tests import plants
 
 ROOT = Path(__file__).parents[1]
-ENDLESS = "tests/hubcli/net/test_endless.py"
+ENDLESS = "tests/hubcli/net/http/test_endless.py"
 FOUND_BY = {
     "direct_write": f"{ENDLESS}::test_everything_in_the_cache_comes_by_rename",
     "copied_blob": f"{ENDLESS}::test_a_blob_is_put_in_place_at_once",
     "no_if_range": f"{ENDLESS}::test_a_resumed_download_names_the_file_it_goes_on_with",
     "truncated": f"{ENDLESS}::test_a_rest_that_breaks_off_is_not_the_file",
     "no_digest": "tests/hubcli/cache/test_weights.py::test_a_hash_that_does_not_fit",
-    "marker_first": "tests/hubcli/cache/test_store.py::test_a_tree_is_whole_before_it_is_shown",
-    "lost_update": "tests/hubcli/cache/test_reftable.py::test_a_writer_that_read_before_takes_nothing_away",
+    "marker_first": "tests/hubcli/cache/test_cache.py::test_a_tree_is_whole_before_it_is_shown",
+    "lost_update": "tests/hubcli/cache/test_ref_table.py::test_a_writer_that_read_before_takes_nothing_away",
     "shared_partial": f"{ENDLESS}::test_the_partial_of_a_living_process_is_copied",
 }
 CODE = """

@@ -24,8 +24,12 @@ def run(platform: str, *arguments: str, status: int = 0) -> str:
     """The standard output of a module, or of `-c CODE`, there."""
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", str(ROOT / "tests" / "elsewhere.py"), platform, *arguments],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout if status == 0 else done.stdout + done.stderr
@@ -96,6 +100,7 @@ print("fine")
 """
 
 
+@pytest.mark.long
 @everywhere
 def test_tensors_training_and_checkpoints(platform: str, tmp_path: Path) -> None:
     assert run(platform, "-c", TENSORS, str(tmp_path / "net.pth")).strip() == "fine"
@@ -140,6 +145,7 @@ def weighted(url):
 """
 
 
+@pytest.mark.long
 @everywhere
 def test_the_hub(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_root: Path) -> None:
     import engine

@@ -24,7 +24,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from hubcli import cli, scaffold
+from hubcli.terminal import cli
+from hubcli.workflows import scaffold
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -237,9 +238,13 @@ def run(stage: Stage, tmp: Path, rest: str) -> None:
         (tools / "python").chmod(0o755)
     here = re.sub(r"(?<![\w./])/(?=(?:src|opt|cache|work|var)\b)", f"{stage.root}/", rest)
     done = subprocess.run(
-        ["bash", "-ec", here], cwd=stage.root, capture_output=True, text=True, check=False,
+        ["bash", "-ec", here],
+        cwd=stage.root,
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PATH": f"{tools}:{os.environ['PATH']}", "NOTED": str(tmp / "noted"), "HOME": str(tmp)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -300,8 +305,12 @@ def test_what_was_copied_and_installed_is_hub(built, tmp_path):
     ):
         done = subprocess.run(
             [interpreter, "-c", given, *(["--help"] if given is script else [])],
-            env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0 and done.stdout.startswith(wanted), done.stderr + done.stdout
 
 
@@ -309,4 +318,9 @@ def test_the_wheel_holds_its_files():
     """Templates and lists that the commands read are files of the packages, which COPY takes whole."""
     for name in ("hubcli", "engine", "pyproject.toml", "README.md", "LICENSE"):
         assert not ignored(name) and (ROOT / name).exists()
-    assert ignored("tests") and ignored(".git") and ignored("hubcli/__pycache__") and not ignored("hubcli/templates/x")
+    assert (
+        ignored("tests")
+        and ignored(".git")
+        and ignored("hubcli/__pycache__")
+        and not ignored("hubcli/data/templates/x")
+    )

@@ -30,7 +30,7 @@ def test_options_that_print(option: str) -> None:
     modules = loaded("-m", "hubcli", option)
     assert "click" in modules
     assert not modules.intersection(HEAVY)
-    assert not {name for name in modules if name.startswith("hubcli.commands")}
+    assert not {name for name in modules if name.startswith("hubcli.terminal.commands")}
 
 
 @pytest.mark.parametrize("spec", [(), ("./sample_hubconf",)])

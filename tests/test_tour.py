@@ -1,4 +1,4 @@
-"""docs/tour.md is executed: every command of it, one after the other, prints what the page shows."""
+"""docs/tutorial/tour.md is executed: every command of it, one after the other, prints what the page shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from PIL import Image
 from tests.servers import Repository, git_server
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "tour.md"
+PAGE = ROOT / "docs" / "tutorial" / "tour.md"
 BLOCKS = re.compile(r"^```console\n(.*?)^```", re.M | re.S)
 
 
@@ -44,7 +44,7 @@ def session(folder: Path, url: str, commands: list[str]) -> list[str]:
     """What each command prints, as it stands on a terminal: both streams together."""
     program = folder / "bin" / "hub"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from hubcli.cli import main; main()" "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from hubcli.terminal.cli import main; main()" "$@"\n')
     program.chmod(0o755)
     environment = {
         "PATH": f"{program.parent}:{os.environ['PATH']}",

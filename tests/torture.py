@@ -181,10 +181,9 @@ class Torture:
         spec = dice.choice((repo, *(f"{repo}:{tag}" for tag in TAGS)))
         name = dice.choice(sorted(self.digests))
         kind = dice.choices(
-            ("pull", "reload", "load", "list", "show", "ls", "rm", "rm file", "prune", "evict",
-             "verify", "repair"),
+            ("pull", "reload", "load", "list", "show", "ls", "rm", "rm file", "prune", "evict", "verify", "repair"),
             (18, 8, 34, 5, 3, 3, 8, 12, 4, 2, 3, 2),
-        )[0]  # fmt: skip
+        )[0]
         return {
             "pull": ["pull", spec],
             "reload": ["pull", spec, "--force-reload"],
@@ -359,9 +358,7 @@ class Torture:
         self.count("observed", "tables")
         for section in sections:
             for entry in section["refs"].values():
-                tree = self.hub / "checkouts" / section["key"] / (
-                    f"{entry['commit']}.{entry['generation']}"
-                )  # fmt: skip
+                tree = self.hub / "checkouts" / section["key"] / (f"{entry['commit']}.{entry['generation']}")
                 if tree.with_name(f"{tree.name}.json").is_file():
                     self.look_at_tree(tree)
 
@@ -574,22 +571,22 @@ def _remotes(table: Path) -> list[dict[str, Any]]:
 def zygote() -> None:
     """Fork a child for every line of stdin; print its number, then its exit status."""
     # what children need is imported once
-    modules = "engine engine.nn engine.serialization git requests hubcli.running.invoke"
+    modules = "engine engine.nn engine.serialization git requests hubcli.running.invoke hubcli.cache.fetching"
     commands = "cache list load pull show"
-    for name in [*modules.split(), *(f"hubcli.commands.{name}" for name in commands.split())]:
+    for name in [*modules.split(), *(f"hubcli.terminal.commands.{name}" for name in commands.split())]:
         importlib.import_module(name)
-    from hubcli import cli
-    from hubcli.cache import prune, store
+    from hubcli.cache import locks, prune
+    from hubcli.terminal import cli
 
     if not os.environ["TORTURE_LOCKS"]:
-        store.exclusive = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+        locks.exclusive = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
     witness.install(Path(os.environ["TORTURE_HUB"]))
     if os.environ["TORTURE_PLANT"]:
         plants.PLANTS[os.environ["TORTURE_PLANT"]]()
     for line in sys.stdin:
         request = json.loads(line)
         if request["arguments"] == ["settle"]:
-            prune._SETTLED = -1.0
+            prune._ABANDONED = -1.0
             Path(request["out"]).write_text("{}")
             Path(request["err"]).write_text("")
             print("0\n0", flush=True)

@@ -187,9 +187,24 @@ class CublasLt:
         raise Refused("memory outside of every array")
 
     def cublasLtMatmul(
-        self, handle: Any, desc: Any, alpha: Any, a: Any, of_a: Any, b: Any, of_b: Any, beta: Any, c: Any, of_c: Any,
-        d: Any, of_d: Any, algo: Any, workspace: Any, size: Any, stream: Any,
-    ) -> int:  # fmt: skip
+        self,
+        handle: Any,
+        desc: Any,
+        alpha: Any,
+        a: Any,
+        of_a: Any,
+        b: Any,
+        of_b: Any,
+        beta: Any,
+        c: Any,
+        of_c: Any,
+        d: Any,
+        of_d: Any,
+        algo: Any,
+        workspace: Any,
+        size: Any,
+        stream: Any,
+    ) -> int:
         self.calls += 1
         self._get(handle, "handle")
         product, found = self._checked(desc, of_a, of_b, of_c, of_d)

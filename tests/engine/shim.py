@@ -65,7 +65,7 @@ def noted(work: Callable[[], Any]) -> Noting:
 
 def run_all(work: Callable[[], Any], folder: Path, **options: Any) -> Any:
     """What `work()` gives with every kernel computed by the shim."""
-    shim = compiling.Shim(kept=compiling.Cache(folder), **options)
+    shim = compiling.Shim(files=compiling.Cache(folder), **options)
     shim.prepare(list(noted(work).sources))
     with using(shim):
         return work()

@@ -1,4 +1,4 @@
-"""Every name of torch's documentation of tiers 1 and 2 exists, or docs/gaps.md says why not.
+"""Every name of torch's documentation of tiers 1 and 2 exists, or docs/reference/gaps.md says why not.
 
 `api_names.txt` is the list: name, tier, section of the 0.4 and 1.1 documentation (torch, Tensor, nn, optim, ...).
 """
@@ -39,7 +39,7 @@ def missing():
 def test_names_of_tiers_1_and_2_exist(section, missing):
     listed = gaps.listed()
     absent = [n for n, t in missing.items() if t < 3 and NAMES[n][1] == section and n not in listed]
-    assert not absent, "missing, and not in docs/gaps.md (python scripts/gaps.py --write)"
+    assert not absent, "missing, and not in docs/reference/gaps.md (python scripts/gaps.py --write)"
 
 
 def test_names_of_tier_3_exist_or_are_listed(missing):

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import engine
+from engine.backends.cpu.relayout import to_channels_last
+from engine.core.layouts import ChannelsLast
 from engine.dispatch import OPS
-from engine.layouts import ChannelsLast, to_channels_last
 from engine.nn import functional as F
 from engine.tensor import Tensor, raw_array, rewrap, wrap
 from tests.engine.samples import Case, cases, mapped, tensors_of
@@ -63,13 +64,29 @@ def test_sizes_and_types_are_read_without_conversion() -> None:
 @pytest.mark.parametrize(
     "look",
     [
-        lambda x: x.numpy(), lambda x: x.view(2, -1), lambda x: x.flatten(1), lambda x: x.as_strided((4,), (2,)),
-        lambda x: x.storage(), lambda x: x.data_ptr(), lambda x: x.permute(0, 2, 3, 1), lambda x: x[:, 1],
-        lambda x: x.detach(), lambda x: x.data, lambda x: x.tolist(), lambda x: repr(x), lambda x: x.double(),
-        lambda x: pickle.dumps(x), lambda x: copy.deepcopy(x), lambda x: x.unbind(), lambda x: x.storage_offset(),
-        lambda x: x.matmul(engine.ones(5, 2)), lambda x: x.reshape(-1), lambda x: x.argmax(), lambda x: np.asarray(x),
+        lambda x: x.numpy(),
+        lambda x: x.view(2, -1),
+        lambda x: x.flatten(1),
+        lambda x: x.as_strided((4,), (2,)),
+        lambda x: x.storage(),
+        lambda x: x.data_ptr(),
+        lambda x: x.permute(0, 2, 3, 1),
+        lambda x: x[:, 1],
+        lambda x: x.detach(),
+        lambda x: x.data,
+        lambda x: x.tolist(),
+        lambda x: repr(x),
+        lambda x: x.double(),
+        lambda x: pickle.dumps(x),
+        lambda x: copy.deepcopy(x),
+        lambda x: x.unbind(),
+        lambda x: x.storage_offset(),
+        lambda x: x.matmul(engine.ones(5, 2)),
+        lambda x: x.reshape(-1),
+        lambda x: x.argmax(),
+        lambda x: np.asarray(x),
     ],
-)  # fmt: skip
+)
 def test_looking_lays_it_contiguously_for_good(look: Any) -> None:
     x = converted()
     look(x)
@@ -151,14 +168,22 @@ def test_threads_that_look_at_once() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        lambda: wrap(values(seed=1)), lambda: wrap(values(1, 3, 1, 1)), lambda: wrap(values(3, 1, 1)),
-        lambda: wrap(values(5)), lambda: wrap(values(2, 3, 1, 1)), lambda: wrap(values(7, 2, 3, 4, 5)),
-        lambda: wrap(values(5, 4, 3, 2).transpose(3, 2, 1, 0)), lambda: wrap(np.array(2.0)),
-        lambda: 2, lambda: 2.5, lambda: wrap(values().astype("float64")), lambda: wrap(np.arange(5)),
+        lambda: wrap(values(seed=1)),
+        lambda: wrap(values(1, 3, 1, 1)),
+        lambda: wrap(values(3, 1, 1)),
+        lambda: wrap(values(5)),
+        lambda: wrap(values(2, 3, 1, 1)),
+        lambda: wrap(values(7, 2, 3, 4, 5)),
+        lambda: wrap(values(5, 4, 3, 2).transpose(3, 2, 1, 0)),
+        lambda: wrap(np.array(2.0)),
+        lambda: 2,
+        lambda: 2.5,
+        lambda: wrap(values().astype("float64")),
+        lambda: wrap(np.arange(5)),
         lambda: wrap(values().transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)),
         lambda: wrap(np.broadcast_to(values(1, 3, 1, 1), SHAPE)),
     ],
-)  # fmt: skip
+)
 def test_operands_that_lie_otherwise(op: Any, other: Any) -> None:
     plain = wrap(values())
     same(op(converted(), other()), op(plain, other()))
@@ -292,7 +317,7 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
 
     if not onednn.is_available():
         pytest.skip(onednn.describe())
-    from engine.backends.cpu import keeping
+    from engine.backends.cpu import packing
 
     layer = engine.nn.Conv2d(64, 64, 3, bias=False)
     images = [wrap(values(1, 64, n, n)) for n in (9, 12)]
@@ -300,7 +325,7 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
         wanted = [layer(x).numpy() for x in images]
         for x, y in zip(images * 2, wanted * 2):  # two sizes in turn
             np.testing.assert_allclose(layer(x).numpy(), y, 1e-5)
-        assert layer.weight._channels_last.packed is not None and keeping._Kept.nbytes > 0
+        assert layer.weight._channels_last.packed is not None and packing.PackedWeight.nbytes > 0
         for change in (lambda w: w.mul_(-1), lambda w: w.sub_(w + w), lambda w: w.neg_()):
             change(layer.weight)
             assert layer.weight._channels_last.packed is None
@@ -309,7 +334,7 @@ def test_packed_weights_go_when_the_weight_is_written_to(monkeypatch: pytest.Mon
         address = layer.weight.data_ptr()
         layer(images[0])
         assert layer.weight.data_ptr() == address  # the memory is the same
-        monkeypatch.setattr(keeping, "_KEPT", 0)
+        monkeypatch.setattr(packing, "_MOST", 0)
         np.testing.assert_allclose(layer(images[0]).numpy(), wanted[0], 1e-5)
         assert layer.weight._channels_last.packed is None
 

@@ -70,9 +70,11 @@ def test_gradients(name, shape):
 @pytest.mark.parametrize("name", ["fft", "rfft"])
 def test_dtypes(name):
     for given, expected in (
-        (engine.float32, engine.complex64), (engine.float64, engine.complex128), (engine.int64, engine.complex64),
+        (engine.float32, engine.complex64),
+        (engine.float64, engine.complex128),
+        (engine.int64, engine.complex64),
         (engine.bool, engine.complex64),
-    ):  # fmt: skip
+    ):
         assert getattr(F, name)(wrap(np.ones(4)).to(given)).dtype is expected
     assert F.irfft(wrap(np.ones(3, "complex64"))).dtype is engine.float32
 

@@ -1,5 +1,6 @@
-"""What debuggers, profilers and crash reporters do to a process, docs/python.md: nothing of it may end the interpreter.
+"""What debuggers, profilers and crash reporters do to a process: nothing of it may end the interpreter.
 
+docs/explanation/python_objects.md lists the places that this concerns.
 What could is done in a process of its own, whose exit status is the test.
 """
 
@@ -21,9 +22,9 @@ import pytest
 
 import engine
 from engine.backends.references import LOCAL, LOCAL_AND_ONE
-from engine.dispatch.listeners import copied, listener_code
-from engine.kernels import direct, processor
-from engine.plan import watching
+from engine.dispatch.gate import copied, listener_code
+from engine.kernels import cpython, direct, processor
+from engine.programs import generated_guards
 
 BEGIN = """
 import faulthandler, gc, inspect, sys, threading, traceback, warnings
@@ -80,7 +81,7 @@ def test_locals_of_failed_calls_of_functions_that_are_listened_to() -> None:
         with engine.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
             read_all()
         func.vmap(lambda x: (read_all(), x * 2)[1], randomness="different")(engine.ones(3, 2))
-        from engine.fx import record
+        from engine.programs import record
         try:
             record.record(lambda x: (read_all(), x * 2)[1], (engine.ones(2),), leaves=("layer_norm", "lstm"))
         except record.RecordError:
@@ -164,14 +165,13 @@ def _failing(count: int) -> FunctionType:
 @pytest.mark.parametrize("count", range(5))
 def test_the_code_of_a_listener_shows_the_cells_of_its_function(count: int) -> None:
     function = _failing(count)
-    own = copied(function)
 
-    def hear(args: Any, kwargs: Any) -> Any:
+    def hear(function: FunctionType, args: Any, kwargs: Any, proceed: Any) -> Any:
         if args == ("fail",):
             raise ValueError("heard")
-        return own(*args, **kwargs)
+        return proceed(*args, **kwargs)
 
-    function.__code__ = listener_code(function.__code__, hear)
+    function.__code__ = listener_code(function.__code__, hear, function, copied(function))
     assert function(5, b=6) == (5, 6, *range(10, 10 + count))
     assert function.__name__ == function.__code__.co_name == "inner"
     with pytest.raises(ValueError, match="heard") as caught:
@@ -232,7 +232,7 @@ def test_a_gradient_that_somebody_holds_is_copied() -> None:
 @pytest.mark.parametrize("change", ["setattr", "new", "delattr", "object", "dict", "class", "__dict__"])
 def test_what_is_watched_changes_with_the_object(change: str) -> None:
     """On 3.13 attributes change without the number of their dict: nothing is watched there."""
-    if not watching.available():
+    if not generated_guards.available():
         pytest.skip("dicts have no numbers here, or no code can be generated")
 
     class Thing:
@@ -243,14 +243,17 @@ def test_what_is_watched_changes_with_the_object(change: str) -> None:
         pass
 
     thing = Thing()
-    watch = watching.Watch([thing.__dict__], [], [thing])
+    watch = generated_guards.Watch([thing.__dict__], [], [thing])
     assert watch.same()
     {
-        "setattr": lambda: setattr(thing, "a", 1000), "new": lambda: setattr(thing, "b", 1),
-        "delattr": lambda: delattr(thing, "a"), "object": lambda: object.__setattr__(thing, "a", 1000),
-        "dict": lambda: thing.__dict__.update(a=1000), "class": lambda: setattr(thing, "__class__", Other),
+        "setattr": lambda: setattr(thing, "a", 1000),
+        "new": lambda: setattr(thing, "b", 1),
+        "delattr": lambda: delattr(thing, "a"),
+        "object": lambda: object.__setattr__(thing, "a", 1000),
+        "dict": lambda: thing.__dict__.update(a=1000),
+        "class": lambda: setattr(thing, "__class__", Other),
         "__dict__": lambda: setattr(thing, "__dict__", {"a": 1}),
-    }[change]()  # fmt: skip
+    }[change]()
     assert not watch.same()
 
 
@@ -258,8 +261,8 @@ def test_nothing_is_read_where_an_identity_is_no_address(monkeypatch: pytest.Mon
     def read(address: int) -> None:
         raise AssertionError(address)
 
-    monkeypatch.setattr(processor.platform, "python_implementation", lambda: "PyPy")
-    monkeypatch.setattr(processor.ctypes.c_uint64, "from_address", read, raising=False)
-    assert processor._readable.__wrapped__() is False
-    monkeypatch.setattr(processor, "available", lambda: False)
-    assert direct.readable.__wrapped__() is False and watching.available.__wrapped__() is False
+    monkeypatch.setattr(cpython.platform, "python_implementation", lambda: "PyPy")
+    monkeypatch.setattr(cpython.ctypes.c_uint64, "from_address", read, raising=False)
+    assert not any(map(cpython.readable.__wrapped__, ("arrays", "calls", "dicts")))
+    monkeypatch.setattr(cpython, "readable", cpython.readable.__wrapped__)
+    assert processor.available.__wrapped__() is False and not direct.readable() and not generated_guards.available()

@@ -14,10 +14,18 @@ MASK = engine.tensor([[True, False, True], [False, False, False]])
 INF, NAN = math.inf, math.nan
 
 ROWS = {  # over dim 1, of X and MASK
-    "sum": [4.0, 0.0], "prod": [3.0, 1.0], "amax": [3.0, -INF], "amin": [1.0, INF], "argmax": [2.0, 0.0],
-    "argmin": [0.0, 0.0], "mean": [2.0, NAN], "var": [2.0, NAN], "std": [math.sqrt(2), NAN],
-    "logsumexp": [math.log(math.exp(1) + math.exp(3)), -INF], "median": [1.0, NAN],
-}  # fmt: skip
+    "sum": [4.0, 0.0],
+    "prod": [3.0, 1.0],
+    "amax": [3.0, -INF],
+    "amin": [1.0, INF],
+    "argmax": [2.0, 0.0],
+    "argmin": [0.0, 0.0],
+    "mean": [2.0, NAN],
+    "var": [2.0, NAN],
+    "std": [math.sqrt(2), NAN],
+    "logsumexp": [math.log(math.exp(1) + math.exp(3)), -INF],
+    "median": [1.0, NAN],
+}
 
 
 def same(got: engine.Tensor, want: object) -> bool:

@@ -43,11 +43,17 @@ def _ones(dtype: Any) -> Any:
 
 
 NAMES = {
-    "T": engine, "F": F,
-    "r": lambda *size: engine.rand(size, dtype=engine.float64), "f": lambda *size: engine.rand(size),
-    "i": _ones(engine.int64), "j": _ones(engine.int32), "b": _ones(engine.bool), "c": _ones(engine.complex64),
-    "z": _ones(engine.complex128), "a": lambda x, dtype: engine.tensor(x, dtype=getattr(engine, dtype)),
-}  # fmt: skip
+    "T": engine,
+    "F": F,
+    "r": lambda *size: engine.rand(size, dtype=engine.float64),
+    "f": lambda *size: engine.rand(size),
+    "i": _ones(engine.int64),
+    "j": _ones(engine.int32),
+    "b": _ones(engine.bool),
+    "c": _ones(engine.complex64),
+    "z": _ones(engine.complex128),
+    "a": lambda x, dtype: engine.tensor(x, dtype=getattr(engine, dtype)),
+}
 
 
 def answer(call: str) -> tuple[str, str]:
@@ -129,11 +135,14 @@ def test_numbers_of_numpy_and_of_tensors_reach_the_kernels_as_pythons() -> None:
         ((X, 0, None), {}, "argument 'p' (position 3) must be float, not NoneType"),
         ((X, 0), {"keepdim": 1}, "argument 'keepdim' must be bool, not int"),
         ((X, 0), {"size": "a"}, "argument 'size' must be tuple of ints, not str"),
-        ((X, 0), {"size": (1, 2.0)},
-         "argument 'size' failed to unpack the object at pos 2 with error "
-         '"type must be tuple of ints,but got float"'),
+        (
+            (X, 0),
+            {"size": (1, 2.0)},
+            "argument 'size' failed to unpack the object at pos 2 with error "
+            '"type must be tuple of ints,but got float"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_first_wrong_argument_is_named(args: Any, kwargs: Any, sentence: str) -> None:
     with pytest.raises(TypeError) as caught:
         _scaled(*args, **kwargs)

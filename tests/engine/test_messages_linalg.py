@@ -19,7 +19,7 @@ import engine
 import engine.fft
 import engine.linalg
 from engine.ops import distance
-from engine.ops.linalg import products as blas
+from engine.ops import products as blas
 from engine.tensor import wrap
 
 ROWS = json.loads((Path(__file__).parent / "data" / "messages_linalg.json").read_text())
@@ -37,7 +37,11 @@ def names() -> dict[str, Any]:
 
     functional = SimpleNamespace(linear=blas.linear, bilinear=blas.bilinear, pdist=distance.pdist)
     return {
-        "T": engine, "L": engine.linalg, "FF": engine.fft, "F": functional, "np": np,
+        "T": engine,
+        "L": engine.linalg,
+        "FF": engine.fft,
+        "F": functional,
+        "np": np,
         "r": lambda *s: leaf(rng.standard_normal(s)),
         "k": lambda *s: leaf(rng.standard_normal(s)),
         "f": lambda *s: leaf(rng.standard_normal(s).astype("float32")),
@@ -48,7 +52,7 @@ def names() -> dict[str, Any]:
         "b": lambda *s: leaf(rng.integers(0, 2, s).astype(bool)),
         "a": lambda x, dtype="float64": leaf(np.array(x, dtype)),
         "spd": positive_definite,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("call, kind, sentence", ROWS, ids=[row[0] for row in ROWS])

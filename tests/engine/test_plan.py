@@ -16,10 +16,15 @@ import numpy as np
 import pytest
 
 import engine
-from engine import nn, plan
+from engine import nn
 from engine.kernels import processor
 from engine.nn import functional as F
-from engine.plan import OptimizedModule, lowering, parts, programs, tracing, watching
+from engine.programs import generated_guards, guards
+from engine.programs import inference as plan
+from engine.programs import values as tracing
+from engine.programs.inference import OptimizedModule, lowering, parts
+from engine.programs.inference import layer_programs as programs
+from tests.engine.programs.conftest import checked_graphs  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.onednn
 Pair = namedtuple("Pair", "first second")
@@ -190,9 +195,9 @@ def test_residual_blocks(inplace: bool, batch: int, kernels: str) -> None:
 
 def adds_in_its_own_pass(channels: int) -> bool:
     """Whether a convolution of oneDNN takes a residual sum and an activation along on this processor."""
-    from engine.backends.onednn import _abi, prepared, served
+    from engine.backends.onednn import _abi, prepared, report
 
-    x, window = served.maps(1, channels, 9, 9), ((1, 1), (1, 1), (1, 1))
+    x, window = report.maps(1, channels, 9, 9), ((1, 1), (1, 1), (1, 1))
     weight = np.ones((channels, channels, 3, 3), "float32")
     post = (("binary", _abi.BINARY_ADD), ("eltwise", _abi.RELU, 0.0, 0.0))
     return bool(prepared.convolution(x, weight, None, x.copy("K"), *window, 1, post))
@@ -200,11 +205,29 @@ def adds_in_its_own_pass(channels: int) -> bool:
 
 @pytest.mark.parametrize(
     "activation",
-    [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2), nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.Hardswish(), nn.GELU(),
-     nn.GELU("tanh"), nn.ELU(0.7), nn.SELU(), nn.Softplus(), nn.Hardtanh(-0.3, 0.4), nn.ReLU(True), nn.ReLU6(True),
-     nn.PReLU(), nn.Mish(), nn.Hardsigmoid(), nn.CELU(0.5)],
+    [
+        nn.ReLU(),
+        nn.ReLU6(),
+        nn.LeakyReLU(0.2),
+        nn.Sigmoid(),
+        nn.Tanh(),
+        nn.SiLU(),
+        nn.Hardswish(),
+        nn.GELU(),
+        nn.GELU("tanh"),
+        nn.ELU(0.7),
+        nn.SELU(),
+        nn.Softplus(),
+        nn.Hardtanh(-0.3, 0.4),
+        nn.ReLU(True),
+        nn.ReLU6(True),
+        nn.PReLU(),
+        nn.Mish(),
+        nn.Hardsigmoid(),
+        nn.CELU(0.5),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("layer", ["conv", "linear"])
 def test_activations(activation: nn.Module, layer: str) -> None:
     if layer == "conv":
@@ -384,7 +407,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_each_change_is_seen_by_a_watch(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not watching.available():
+    if not generated_guards.available():
         pytest.skip("nothing is watched here")
     module = settled(nn.Sequential(conv(3, 4), nn.BatchNorm2d(4), nn.ReLU()))
     compiled, x = engine.compile(module), engine.randn(2, 3, 5, 5)
@@ -394,7 +417,7 @@ def test_each_change_is_seen_by_a_watch(change: str, monkeypatch: pytest.MonkeyP
         assert compiled._state.unchanged()
         with monkeypatch.context() as watched:  # no object is looked at
             for name in ("holds", "plain"):
-                watched.setattr(plan._State, name, lambda self: pytest.fail("looked at"))
+                watched.setattr(guards.Guard, name, lambda self: pytest.fail("looked at"))
             engine.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
         CHANGES[change](module)
         assert not compiled._state.unchanged()
@@ -427,10 +450,13 @@ def test_changed_attributes_are_seen() -> None:
         compiled(x)
         assert first == compiled.plans
         for change in (
-            lambda: setattr(module, "factor", 3), lambda: setattr(module, "factor", 3.5),
-            lambda: setattr(module, "function", F.gelu), lambda: module.factors.__setitem__(0, 5), swapped,
+            lambda: setattr(module, "factor", 3),
+            lambda: setattr(module, "factor", 3.5),
+            lambda: setattr(module, "function", F.gelu),
+            lambda: module.factors.__setitem__(0, 5),
+            swapped,
             lambda: delattr(module, "factors") or setattr(module, "factors", [7]),
-        ):  # fmt: skip
+        ):
             for _ in range(6):
                 compiled(x)
             change()
@@ -440,7 +466,7 @@ def test_changed_attributes_are_seen() -> None:
 
 
 def test_a_hook_of_all_modules_is_seen_by_a_watch() -> None:
-    if not watching.available():
+    if not generated_guards.available():
         pytest.skip("nothing is watched here")
     compiled, x = engine.compile(nn.Linear(3, 3).eval()), engine.randn(2, 3)
     with engine.no_grad():
@@ -455,17 +481,17 @@ def test_a_hook_of_all_modules_is_seen_by_a_watch() -> None:
 
 
 def test_what_changes_and_changes_back_is_watched_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not watching.available():
+    if not generated_guards.available():
         pytest.skip("nothing is watched here")
     module = nn.Linear(3, 3).eval()
     compiled, x, made = engine.compile(module), engine.randn(2, 3), []
-    watch = watching.Watch
-    monkeypatch.setattr(watching, "Watch", lambda *a: made.append(1) or watch(*a))
+    watch = generated_guards.Watch
+    monkeypatch.setattr(generated_guards, "Watch", lambda *a: made.append(1) or watch(*a))
     with engine.no_grad():
         for _ in range(300):
             compiled(x)
             module.note = object()  # a dict that is watched has another number
-        assert len(made) == len(plan._WATCHED) and len(compiled.plans) == 1
+        assert len(made) == len(guards.WATCHED) and len(compiled.plans) == 1
         engine.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
 
 
@@ -501,9 +527,12 @@ def test_tensors_that_are_no_parameters_are_seen() -> None:
     compiled, x = engine.compile(module), engine.randn(2, 3)
     with engine.no_grad():
         for change in (
-            lambda: module.scale.mul_(3), lambda: module.more[0].mul_(3), lambda: outside.mul_(2),
-            lambda: setattr(module, "scale", engine.zeros(3)), lambda: module.more.__setitem__(0, engine.zeros(3)),
-        ):  # fmt: skip
+            lambda: module.scale.mul_(3),
+            lambda: module.more[0].mul_(3),
+            lambda: outside.mul_(2),
+            lambda: setattr(module, "scale", engine.zeros(3)),
+            lambda: module.more.__setitem__(0, engine.zeros(3)),
+        ):
             for _ in range(12):
                 compiled(x)
             change()
@@ -513,14 +542,17 @@ def test_tensors_that_are_no_parameters_are_seen() -> None:
 
 
 def test_a_watch_sees_dicts_and_counters() -> None:
-    if not watching.available():
+    if not generated_guards.available():
         pytest.skip("nothing is watched here")
     table, counter = {"a": 1}, [1000]
     for change in (
-        lambda: table.update(a=2), lambda: table.pop("a"), lambda: table.__setitem__("b", 1), table.clear,
+        lambda: table.update(a=2),
+        lambda: table.pop("a"),
+        lambda: table.__setitem__("b", 1),
+        table.clear,
         lambda: counter.__setitem__(0, counter[0] + 1),
-    ):  # fmt: skip
-        watch = watching.Watch([table], [counter])
+    ):
+        watch = generated_guards.Watch([table], [counter])
         assert watch.same() and watch.same()
         assert table.get("a", 5) and counter[0]
         assert watch.same()
@@ -600,10 +632,9 @@ def test_hooks_run() -> None:
 def test_the_first_call_of_a_process_is_traced_whole() -> None:
     """Ops are compiled, and written anew for the first converted tensor, while the trace watches them."""
     code = (
-        "import engine; from engine import nn;"
-        "m = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3)).eval();"
-        "c = engine.compile(m); engine.set_grad_enabled(False); c(engine.randn(1, 3, 32, 32));"
-        "print(sum(n.count('convolution') for n in c.plans[0].names), type(engine.add).__name__)"
+        "import engine; from engine import nn;m = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), "
+        "nn.Conv2d(16, 16, 3)).eval();c = engine.compile(m); engine.set_grad_enabled(False); c(engine.randn(1, 3, 32, "
+        "32));print(sum(n.count('convolution') for n in c.plans[0].names), type(engine.add).__name__)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["3", "function"], done.stderr
@@ -656,9 +687,10 @@ def test_transformers_and_embeddings() -> None:
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     net = Net(
         lambda s, x: s.out(s.layers(s.table(x))),
-        table=nn.Embedding(11, 16), layers=nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+        table=nn.Embedding(11, 16),
+        layers=nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
         out=nn.Linear(16, 11),
-    )  # fmt: skip
+    )
     planned(net.eval(), engine.randint(0, 11, (2, 7)))
 
 
@@ -1029,10 +1061,15 @@ def test_convolutions_over_one_dim_are_layers_with_what_follows(kernels: str) ->
     engine.manual_seed(0)
     module = settled(
         nn.Sequential(
-            nn.Conv1d(3, 8, 5, stride=2, padding=2), nn.BatchNorm1d(8), nn.ReLU(), nn.MaxPool1d(2),
-            nn.Conv1d(8, 8, 3, padding=2, dilation=2, groups=4), nn.GELU(), nn.Conv1d(8, 4, 1),
+            nn.Conv1d(3, 8, 5, stride=2, padding=2),
+            nn.BatchNorm1d(8),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(8, 8, 3, padding=2, dilation=2, groups=4),
+            nn.GELU(),
+            nn.Conv1d(8, 4, 1),
         )
-    )  # fmt: skip
+    )
     for n in (1, 4):
         compiled = planned(module, engine.randn(n, 3, 40))
         if kernels == "onednn":
@@ -1043,7 +1080,7 @@ def test_convolutions_over_one_dim_are_layers_with_what_follows(kernels: str) ->
 @pytest.mark.parametrize(
     ("geometry", "bias"),
     [((4, 2, 1, 0, 1, 1), True), ((3, 2, 1, 1, 2, 1), False), ((5, 3, 2, 1, 2, 1), True), ((2, 2, 0, 0, 4, 1), True)],
-)  # fmt: skip
+)
 def test_transposed_convolutions_are_layers_with_what_follows(
     dims: int, geometry: tuple, bias: bool, kernels: str
 ) -> None:
@@ -1053,8 +1090,9 @@ def test_transposed_convolutions_are_layers_with_what_follows(
     options = dict(output_padding=more, groups=groups, bias=bias, dilation=dilation)
     net = Net(
         lambda s, x: s.b(y := s.a(x).relu()) + y.amax(),
-        a=layer(8, 12, size, stride, padding, **options), b=layer(12, 4, size, stride, padding, **options),
-    )  # fmt: skip
+        a=layer(8, 12, size, stride, padding, **options),
+        b=layer(12, 4, size, stride, padding, **options),
+    )
     compiled = planned(net.eval(), engine.randn(2, 8, *(7, 6, 5)[:dims]))
     from engine.backends.onednn import library
 
@@ -1172,14 +1210,17 @@ def test_what_is_nearly_a_gelu() -> None:
         return x * 0.5 * gate
 
     for form in (
-        told, written, lambda x: x * 0.5 * (1.0 + engine.erf(x / 2)),
+        told,
+        written,
+        lambda x: x * 0.5 * (1.0 + engine.erf(x / 2)),
         lambda x: x * 0.4 * (1.0 + engine.erf(x / 2**0.5)),
-        lambda x: x * 0.5 * (2.0 + engine.erf(x / 2**0.5)), lambda x: x.abs() * 0.5 * (1.0 + engine.erf(x / 2**0.5)),
+        lambda x: x * 0.5 * (2.0 + engine.erf(x / 2**0.5)),
+        lambda x: x.abs() * 0.5 * (1.0 + engine.erf(x / 2**0.5)),
         lambda x: 0.5 * x * (1 + engine.tanh(_ROOT * (x + _PART * engine.pow(x, 2)))),
         lambda x: 0.5 * x * (1 + engine.tanh(_ROOT * (x + _PART * engine.pow(x.abs(), 3)))),
         lambda x: 0.5 * x * (1 + engine.tanh(x + _PART * engine.pow(x, 3))),
         lambda x: 0.5 * x * (1 + engine.tanh(_ROOT * (x.abs() + _PART * engine.pow(x, 3)))),
-    ):  # fmt: skip
+    ):
         module = Net(lambda self, x, form=form: form(self.layer(x)), layer=nn.Linear(12, 20))
         assert "gelu" not in names(planned(module.eval(), engine.randn(7, 12)))
 
@@ -1196,9 +1237,13 @@ def blocks(width: int) -> nn.Module:
             wide = inside * expand
             first = [nn.Conv2d(inside, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6()] if expand > 1 else []
             self.conv = nn.Sequential(
-                *first, nn.Conv2d(wide, wide, 3, step, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
-                nn.Conv2d(wide, outside, 1, bias=False), nn.BatchNorm2d(outside),
-            )  # fmt: skip
+                *first,
+                nn.Conv2d(wide, wide, 3, step, 1, groups=wide, bias=False),
+                nn.BatchNorm2d(wide),
+                nn.ReLU6(),
+                nn.Conv2d(wide, outside, 1, bias=False),
+                nn.BatchNorm2d(outside),
+            )
             self.sum = step == 1 and inside == outside
 
         def forward(self, x: Any) -> Any:
@@ -1328,7 +1373,7 @@ def test_layers_of_one_input_become_one_where_attention_reads_them(bias: Any, ba
 def test_masks_that_the_module_has_are_a_part_of_the_step(
     shape: tuple[int, ...], near: int, monkeypatch: pytest.MonkeyPatch, kernels: str
 ) -> None:
-    from engine.plan import attention
+    from engine.programs.inference import attention
 
     monkeypatch.setattr(attention, "_NEAR", near)
     mask = engine.randn(*shape)

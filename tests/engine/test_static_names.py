@@ -17,7 +17,7 @@ import hubcli
 
 # Modules that answer names which nobody could list, and what `engine.torch` is there for
 ANY_NAME = {
-    "engine.classes",
+    "engine.library.classes",
     "engine.ops",
     "engine.torch_names.functional",
     "engine.onnx",
@@ -83,7 +83,9 @@ def public(module: types.ModuleType) -> set[str]:
     def home(value: Any) -> str:
         return str(getattr(value, "__module__", None) or getattr(value, "__name__", "") or "")
 
-    below = {n for n, v in vars(module).items() if f"{home(v)}.".startswith(module.__name__ + ".")}
+    below = {n for n, v in vars(module).items() if f"{home(v)}.".startswith(f"{module.__name__}.")}
+    if module.__name__.startswith("engine.ops."):  # a family's files are no users of its package
+        below = {n for n in below if home(vars(module)[n]) == module.__name__}
     return {n for n in {*getattr(module, "__all__", below), *lazy(module)} if n[0] != "_"}
 
 

@@ -11,13 +11,22 @@ import sys
 import pytest
 
 import engine
-from engine.storage import TypedStorage, UntypedStorage
+from engine.core.storage import TypedStorage, UntypedStorage
 
 KINDS = {
-    "double": "Double", "float": "Float", "half": "Half", "bfloat16": "BFloat16", "long": "Long", "int": "Int",
-    "short": "Short", "char": "Char", "byte": "Byte", "bool": "Bool", "complex_float": "ComplexFloat",
+    "double": "Double",
+    "float": "Float",
+    "half": "Half",
+    "bfloat16": "BFloat16",
+    "long": "Long",
+    "int": "Int",
+    "short": "Short",
+    "char": "Char",
+    "byte": "Byte",
+    "bool": "Bool",
+    "complex_float": "ComplexFloat",
     "complex_double": "ComplexDouble",
-}  # fmt: skip
+}
 
 
 @pytest.fixture

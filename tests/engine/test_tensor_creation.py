@@ -133,10 +133,17 @@ def test_shape_arguments(name):
     """Sizes as numbers, a tuple, a list, a Size, 0-dim tensors or nothing."""
     make, value = SHAPED[name]
     for arguments, shape in [
-        ((2, 3), (2, 3)), (((2, 3),), (2, 3)), (([2, 3],), (2, 3)), ((4,), (4,)), (((),), ()),
-        ((0,), (0,)), ((2, 0, 3), (2, 0, 3)), ((engine.Size([2, 1]),), (2, 1)),
-        ((np.int64(2), 3), (2, 3)), ((engine.ones(2, 3).shape,), (2, 3)),
-    ]:  # fmt: skip
+        ((2, 3), (2, 3)),
+        (((2, 3),), (2, 3)),
+        (([2, 3],), (2, 3)),
+        ((4,), (4,)),
+        (((),), ()),
+        ((0,), (0,)),
+        ((2, 0, 3), (2, 0, 3)),
+        ((engine.Size([2, 1]),), (2, 1)),
+        ((np.int64(2), 3), (2, 3)),
+        ((engine.ones(2, 3).shape,), (2, 3)),
+    ]:
         t = make(*arguments)
         assert tuple(t.shape) == shape and t.dtype == engine.float32 and t.is_contiguous()
         if value is not None:
@@ -243,8 +250,14 @@ def test_eye_and_full():
 def test_like():
     """*_like take shape, dtype and layout from the tensor."""
     x = engine.zeros(2, 3, dtype=engine.float64)
-    for make in (engine.zeros_like, engine.ones_like, engine.empty_like, engine.rand_like,
-                 engine.randn_like, lambda t, **k: engine.full_like(t, 5, **k)):  # fmt: skip
+    for make in (
+        engine.zeros_like,
+        engine.ones_like,
+        engine.empty_like,
+        engine.rand_like,
+        engine.randn_like,
+        lambda t, **k: engine.full_like(t, 5, **k),
+    ):
         y = make(x)
         assert y.shape == x.shape and y.dtype == engine.float64
         assert y.data_ptr() != x.data_ptr()

@@ -10,10 +10,19 @@ import pytest
 import engine
 
 NAMES = {
-    "b": "bool", "u8": "uint8", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "f16": "float16", "bf": "bfloat16", "f32": "float32", "f64": "float64", "c64": "complex64",
+    "b": "bool",
+    "u8": "uint8",
+    "i8": "int8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "f16": "float16",
+    "bf": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
     "c128": "complex128",
-}  # fmt: skip
+}
 NUMBERS = {"True": True, "1": 1, "1.0": 1.0, "1j": 1j}
 
 # row (with dimensions) * column (with dimensions); the same for 0-dim * 0-dim
@@ -440,8 +449,19 @@ def test_dtype_attributes():
     assert engine.float is engine.float32 and engine.double is engine.float64
     assert engine.half is engine.float16 and engine.long is engine.int64
     assert engine.int is engine.int32 and engine.short is engine.int16
-    sizes = {"bool": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2,
-             "float32": 4, "float64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
+    sizes = {
+        "bool": 1,
+        "uint8": 1,
+        "int16": 2,
+        "int32": 4,
+        "int64": 8,
+        "float16": 2,
+        "bfloat16": 2,
+        "float32": 4,
+        "float64": 8,
+        "complex64": 8,
+        "complex128": 16,
+    }
     for name, size in sizes.items():
         dtype = getattr(engine, name)
         assert dtype.itemsize == size and engine.zeros(1, dtype=dtype).element_size() == size
@@ -462,11 +482,22 @@ def test_dtype_attributes():
 def test_types_of_python_are_dtypes(given: type, wanted: engine.dtype) -> None:
     x = engine.ones(2, 3)
     for made in (
-        x.to(given), x.to(dtype=given), x.to("cpu", given), x.to(given, copy=True), engine.zeros(2, dtype=given),
-        engine.tensor([1, 0], dtype=given), engine.as_tensor([1], dtype=given), engine.as_tensor(x, dtype=given),
-        engine.asarray([1], dtype=given), engine.zeros_like(x, dtype=given), x.new_tensor([1], dtype=given),
-        engine.scalar_tensor(1, dtype=given), x.sum(dtype=given), engine.sum(x, 0, dtype=given), x.prod(dtype=given),
-    ):  # fmt: skip
+        x.to(given),
+        x.to(dtype=given),
+        x.to("cpu", given),
+        x.to(given, copy=True),
+        engine.zeros(2, dtype=given),
+        engine.tensor([1, 0], dtype=given),
+        engine.as_tensor([1], dtype=given),
+        engine.as_tensor(x, dtype=given),
+        engine.asarray([1], dtype=given),
+        engine.zeros_like(x, dtype=given),
+        x.new_tensor([1], dtype=given),
+        engine.scalar_tensor(1, dtype=given),
+        x.sum(dtype=given),
+        engine.sum(x, 0, dtype=given),
+        x.prod(dtype=given),
+    ):
         assert made.dtype is wanted
     assert engine.promote_types(given, wanted) is wanted
     assert engine.can_cast(given, wanted)

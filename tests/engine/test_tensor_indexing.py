@@ -336,10 +336,21 @@ def test_setitem_errors(index):
 @pytest.mark.parametrize(
     "index",
     [
-        0, -1, (0, 1), slice(None), slice(1, None), (slice(None), slice(None, None, 2)), Ellipsis,
-        None, (None, 0), (Ellipsis, 1), (0, slice(None), None), (), (slice(None), 1, 2),
+        0,
+        -1,
+        (0, 1),
+        slice(None),
+        slice(1, None),
+        (slice(None), slice(None, None, 2)),
+        Ellipsis,
+        None,
+        (None, 0),
+        (Ellipsis, 1),
+        (0, slice(None), None),
+        (),
+        (slice(None), 1, 2),
     ],
-)  # fmt: skip
+)
 def test_basic_indexing_is_a_view(index):
     """Integers, slices, None and Ellipsis give views."""
     x = engine.arange(24.0).view(2, 3, 4)

@@ -10,11 +10,21 @@ import engine
 from .autograd._util import quiet
 
 DTYPES = {
-    "float16": np.float16, "float32": np.float32, "float64": np.float64, "int8": np.int8,
-    "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8, "bool": np.bool_,
-    "complex64": np.complex64, "complex128": np.complex128, "uint16": np.uint16,
-    "uint32": np.uint32, "uint64": np.uint64,
-}  # fmt: skip
+    "float16": np.float16,
+    "float32": np.float32,
+    "float64": np.float64,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "bool": np.bool_,
+    "complex64": np.complex64,
+    "complex128": np.complex128,
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "uint64": np.uint64,
+}
 
 
 @pytest.mark.parametrize("name", DTYPES)

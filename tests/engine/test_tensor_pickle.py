@@ -8,8 +8,20 @@ import pytest
 import engine
 from engine import nn
 
-DTYPES = ["float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64",
-          "bool", "complex64", "complex128"]  # fmt: skip
+DTYPES = [
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "bool",
+    "complex64",
+    "complex128",
+]
 
 
 def round_trip(x, protocol=pickle.DEFAULT_PROTOCOL):

@@ -174,10 +174,14 @@ def test_clone_keeps_dense_layouts():
 @pytest.mark.parametrize(
     "shape, target",
     [
-        ((2, 3), (3, 3)), ((2, 3), (-1, 4)), ((2, 3), (-1, -1)), ((0, 3), (-1, 0)), ((4,), (3,)),
+        ((2, 3), (3, 3)),
+        ((2, 3), (-1, 4)),
+        ((2, 3), (-1, -1)),
+        ((0, 3), (-1, 0)),
+        ((4,), (3,)),
         ((2, 3), (6, -2)),
     ],
-)  # fmt: skip
+)
 def test_view_errors(shape, target):
     """Sizes that do not fit are refused."""
     x = engine.zeros(shape)
@@ -356,8 +360,14 @@ def test_splitting():
 
 def test_broadcasting():
     """Shapes broadcast from the right; others are refused."""
-    for a, b, c in [((3, 1), (4,), (3, 4)), ((), (2,), (2,)), ((2, 1, 3), (5, 1), (2, 5, 3)),
-                    ((0,), (1,), (0,)), ((1,), (3, 1), (3, 1)), ((2, 0), (1,), (2, 0))]:  # fmt: skip
+    for a, b, c in [
+        ((3, 1), (4,), (3, 4)),
+        ((), (2,), (2,)),
+        ((2, 1, 3), (5, 1), (2, 5, 3)),
+        ((0,), (1,), (0,)),
+        ((1,), (3, 1), (3, 1)),
+        ((2, 0), (1,), (2, 0)),
+    ]:
         assert (engine.zeros(a) + engine.zeros(b)).shape == c
         assert engine.broadcast_tensors(engine.zeros(a), engine.zeros(b))[0].shape == c
     with pytest.raises(

@@ -159,7 +159,7 @@ def test_children_see_torch(tmp_path: Path, method: str) -> None:
 
 
 def test_version_comparisons() -> None:
-    from engine.version import TorchVersion, __version__
+    from engine.core.version import TorchVersion, __version__
 
     assert __version__ >= "1.13" and __version__ > "2.0.0" and not __version__ < "2.9" and __version__ >= (2, 1)
     assert __version__ < "3" and __version__ <= "9.9" and isinstance(__version__, str) and "+engine." in __version__

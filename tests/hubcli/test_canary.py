@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli
+from hubcli.terminal import cli
 from tests.servers import Repository, git_server
 
 # Every way into the code: the hubconf, a module that it imports, a package, a star import, a

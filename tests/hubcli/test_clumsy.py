@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hubcli import cli, paths, settings
-from hubcli.commands import _options
+from hubcli.base import paths, settings
+from hubcli.base.spec import RepoSpec
 from hubcli.errors import UsageError
-from hubcli.spec import RepoSpec
+from hubcli.terminal import cli, shared_options
 from tests.hubcli.models import HUBCONF
 
-ROOT = Path(cli.__file__).parents[1]
+ROOT = Path(cli.__file__).parents[2]
 NO_HOME = """
 import os, pwd, sys
 os.environ.pop("HOME", None)
 def nobody(*_):
     raise KeyError("there is no such user")
 pwd.getpwuid = pwd.getpwnam = nobody
-from hubcli.cli import hub
+from hubcli.terminal.cli import hub
 hub.main(sys.argv[1:])
 """
 
@@ -66,7 +66,7 @@ def test_a_user_without_a_home(folder, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a working folder cannot be removed there")
-@pytest.mark.parametrize("code", ["", "from hubcli.cli import main; main()"])
+@pytest.mark.parametrize("code", ["", "from hubcli.terminal.cli import main; main()"])
 def test_a_working_folder_that_is_gone(folder, tmp_path, code):
     (tmp_path / "gone").mkdir()
 
@@ -257,4 +257,4 @@ def test_an_empty_setting_is_not_the_working_folder(folder, monkeypatch):
 )
 def test_values_as_python_writes_them(text, meant):
     """`-k pretrained=False` means what it says: as a string it would be true."""
-    assert _options.arguments((f"size={text}",), None, None).kwargs == {"size": meant}
+    assert shared_options.arguments((f"size={text}",), None, None).kwargs == {"size": meant}

@@ -9,13 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from hubcli import paths, settings, torch_hub, trust
-from hubcli.cache import store
+from hubcli import torch_hub
+from hubcli.base import paths, settings
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.confined import jobs, sandbox
 from hubcli.confined.broker import Broker
 from hubcli.errors import UntrustedError, UsageError
-from hubcli.net import behalf
-from hubcli.spec import RepoSpec
+from hubcli.net.http import secret_scope
+from hubcli.trust import gates, records
 from tests.hubcli.hostile import HUBCONF
 from tests.servers import Repository, git_server
 
@@ -24,7 +26,7 @@ TOKEN = "s3cret-token"
 
 @pytest.fixture(autouse=True)
 def forget_warnings(monkeypatch):
-    monkeypatch.setattr(trust, "_warned", set())
+    monkeypatch.setattr(gates, "_warned", set())
 
 
 def key(text: str) -> str:
@@ -67,35 +69,35 @@ def test_one_repository_has_one_key(one, other):
 
 def test_trust_in_one_file_is_not_trust_in_another(monkeypatch):
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "file")
-    trust.add(RepoSpec.parse("file:///good/owner/repo.git"), None, "command")
-    assert trust.lookup(RepoSpec.parse("file:///evil/owner/repo.git"), "a" * 40) is None
+    records.add(RepoSpec.parse("file:///good/owner/repo.git"), None, "command")
+    assert records.lookup(RepoSpec.parse("file:///evil/owner/repo.git"), "a" * 40) is None
 
 
 def test_another_git_url_inherits_nothing_and_a_mirror_keeps_the_key(monkeypatch):
-    trust.add(RepoSpec.parse("o/r"), None, "command")
+    records.add(RepoSpec.parse("o/r"), None, "command")
     monkeypatch.setenv("HUB_REWRITE", "https://github.com/=https://mirror.example/")
-    assert trust.lookup(RepoSpec.parse("o/r"), None) is not None
+    assert records.lookup(RepoSpec.parse("o/r"), None) is not None
     monkeypatch.setenv("HUB_GIT_URL", "https://evil.example/{owner}/{repo}.git")
-    assert trust.lookup(RepoSpec.parse("o/r"), None) is None
+    assert records.lookup(RepoSpec.parse("o/r"), None) is None
 
 
 # Where it is kept
 
 
 def test_a_record_in_the_cache_counts_for_nothing(sample_server, hub_root, capsys):
-    checkout = store.ensure(RepoSpec.parse("o/r:v1"))
+    checkout = Cache.current().checkout(RepoSpec.parse("o/r:v1"))
     planted = {"repo": "github.com/o/r", "spec": "o/r", "commit": None, "when": "", "how": "prompt"}
     new = {**planted, "url": checkout.spec.canonical}
     for document in ({"version": 1, "trusted": [planted]}, {"version": 2, "trusted": [new]}):
         (hub_root / "trust.json").write_text(json.dumps(document))
         for _ in range(2):
             with pytest.raises(UntrustedError):
-                trust.require(checkout, "thing")
+                gates.require(checkout, "thing")
     said = capsys.readouterr().err
     assert said.count(f"hub trust import {hub_root / 'trust.json'}") == 1
-    (made,) = trust.import_list(hub_root / "trust.json")
+    (made,) = records.import_list(hub_root / "trust.json")
     assert (made.url, made.commit, made.how) == (checkout.spec.canonical, None, "import")
-    trust.require(checkout, "thing")
+    gates.require(checkout, "thing")
     assert not paths.trust_file().is_relative_to(hub_root)
     assert paths.trust_file().is_relative_to(paths.config_file().parent)
 
@@ -107,8 +109,8 @@ def test_an_old_record_is_imported_whole_or_not(tmp_path, entry):
     document = {"version": 1, "trusted": [{"spec": "o/first", "commit": None}, entry]}
     (tmp_path / "trust.json").write_text(json.dumps(document))
     with pytest.raises(UsageError, match="no list of repositories"):
-        trust.import_list(tmp_path / "trust.json")
-    assert trust.entries() == ()
+        records.import_list(tmp_path / "trust.json")
+    assert records.entries() == ()
 
 
 # When it is asked
@@ -116,7 +118,7 @@ def test_an_old_record_is_imported_whole_or_not(tmp_path, entry):
 
 @pytest.mark.filterwarnings("ignore:entrypoint 'thing' returned")
 def test_python_asks_for_the_commit_that_will_run(sample, sample_server, monkeypatch):
-    trust.require(store.ensure(RepoSpec.parse("o/r")), "thing", "commit")
+    gates.require(Cache.current().checkout(RepoSpec.parse("o/r")), "thing", "commit")
     assert torch_hub.load("o/r", "thing", trust_repo="check") is not None
     changed = (sample.work / "hubconf.py").read_text().replace("Thing(args, kwargs)", "sys.exit('other code ran')")
     sample.commit({"hubconf.py": changed})
@@ -133,12 +135,12 @@ def test_python_asks_for_the_commit_that_will_run(sample, sample_server, monkeyp
 def test_code_of_a_command_has_nothing_fetched_that_nobody_allowed(sample_server, sample_folder, monkeypatch):
     from hubcli.running import invoke
 
-    mine = store.ensure(RepoSpec.parse(str(sample_folder)))
+    mine = Cache.current().checkout(RepoSpec.parse(str(sample_folder)))
     for options in ({}, {"trust_repo": True}, {"force_reload": True}):
         with pytest.raises(UntrustedError, match="o/r:v1, which running code asks for, is not trusted"):
             invoke.call(mine, "nested", ("o/r:v1", "thing"), options, command=True)
     assert sample_server.requests == []
-    trust.add(RepoSpec.parse("o/r"), "0" * 40, "command")  # another commit: it may be looked at, not run
+    records.add(RepoSpec.parse("o/r"), "0" * 40, "command")  # another commit: it may be looked at, not run
     with pytest.raises(UntrustedError, match="at commit"):
         invoke.call(mine, "nested", ("o/r:v1", "thing"), command=True)
 
@@ -163,11 +165,12 @@ def secrets(served) -> list[str]:
     return [one.headers["Authorization"] for one in served.requests if "Authorization" in one.headers]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock", "best-effort"])
 def test_sandboxed_code_spends_no_token_elsewhere(two, name, monkeypatch):
     if name != "best-effort" and sandbox.reasons()[name]:
         pytest.skip(f"{name}: {sandbox.reasons()[name]}")
-    checkout = store.ensure(RepoSpec.parse("a/b:v1"))
+    checkout = Cache.current().checkout(RepoSpec.parse("a/b:v1"))
     assert secrets(two.own)  # the user's own command may
     two.own.reset()
 
@@ -188,7 +191,7 @@ def test_sandboxed_code_spends_no_token_elsewhere(two, name, monkeypatch):
 def test_a_folder_of_ones_own_names_no_host(two, sample_folder):
     from hubcli.running import invoke
 
-    mine = store.ensure(RepoSpec.parse(str(sample_folder)))
+    mine = Cache.current().checkout(RepoSpec.parse(str(sample_folder)))
     with settings.overriding(trust="once"):
         invoke.call(mine, "nested", ("a/b:v1", "net"), command=True)
     assert two.own.requests and secrets(two.own) == []
@@ -197,7 +200,7 @@ def test_a_folder_of_ones_own_names_no_host(two, sample_folder):
 def test_a_strangers_lock_file_names_no_host(two, tmp_path):
     from click.testing import CliRunner
 
-    from hubcli import cli
+    from hubcli.terminal import cli
 
     (tmp_path / "hub.lock").write_text(f'version = 1\n[[repo]]\nspec = "{two.evil.url}/a/b.git@v1"\n')
     arguments = ["sync", "--lock-file", str(tmp_path / "hub.lock")]
@@ -207,7 +210,7 @@ def test_a_strangers_lock_file_names_no_host(two, tmp_path):
 
 
 def test_git_helpers_answer_for_named_hosts_only(two, monkeypatch, tmp_path):
-    from hubcli.net import git
+    from hubcli.net.git import remote as git
 
     monkeypatch.delenv("HUB_TOKEN")
     config = tmp_path / "gitconfig"
@@ -218,21 +221,22 @@ def test_git_helpers_answer_for_named_hosts_only(two, monkeypatch, tmp_path):
         return [value for name, value in git.Remote.of(two.evil.url).environment.items() if "CONFIG_KEY" in name]
 
     assert "credential.helper" in passed()[-5:]
-    with behalf.naming(behalf.hosts(two.own.url)):
+    with secret_scope.naming(secret_scope.hosts(two.own.url)):
         assert passed().count("credential.helper") == 1  # ours, which is empty
         assert "http.proxy" in passed()
 
 
 def test_naming_only_ever_narrows():
-    with behalf.naming({"a", "b"}), behalf.naming({"b", "c"}):
-        assert behalf.may_have_secrets("https://b/x") and not behalf.may_have_secrets("https://a/x")
-        assert not behalf.may_have_secrets("https://c/x")
-    assert behalf.may_have_secrets("https://c/x")
+    with secret_scope.naming({"a", "b"}), secret_scope.naming({"b", "c"}):
+        assert secret_scope.may_have_secrets("https://b/x") and not secret_scope.may_have_secrets("https://a/x")
+        assert not secret_scope.may_have_secrets("https://c/x")
+    assert secret_scope.may_have_secrets("https://c/x")
 
 
 # Files of this machine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock", "best-effort"])
 @pytest.mark.parametrize("entrypoint", ["weighted", "downloads", "retrieves", "nested"])
 def test_a_child_reads_no_file_through_the_parent(tmp_path, isolated, name, entrypoint, monkeypatch):
@@ -247,10 +251,15 @@ def test_a_child_reads_no_file_through_the_parent(tmp_path, isolated, name, entr
     folder = tmp_path / "hostile"
     folder.mkdir()
     (folder / "hubconf.py").write_text(HUBCONF)
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     away = "../home/secret.safetensors"
-    for url in (f"file://{secret}", f"FILE://{secret}", f"https://example.org/{away}",
-                f"https://example.org/%2e%2e/{away[3:]}", f"https://example.org/a/%252e%2e/{away}"):  # fmt: skip
+    for url in (
+        f"file://{secret}",
+        f"FILE://{secret}",
+        f"https://example.org/{away}",
+        f"https://example.org/%2e%2e/{away[3:]}",
+        f"https://example.org/a/%252e%2e/{away}",
+    ):
         job = jobs.Job("load", checkout, entrypoint, (url, "net") if entrypoint == "nested" else (url,))
         with sandbox.session() as here:
             broker = Broker(checkout, entrypoint, inbox=here.inbox)

@@ -17,13 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import paths
-from hubcli.cache import leases, prune, reftable, store, trees, verify, weights
-from hubcli.spec import RepoSpec
+from hubcli.base import paths
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import checkouts, leases, locks, ref_table, trees, weights
+from hubcli.cache.cache import Cache
 from tests.servers import Repository, Served, file_server, git_server
 from tests.torture import may_mount
 
-ROOT = Path(store.__file__).parents[2]
+ROOT = Path(locks.__file__).parents[2]
 HUBCONF = """
 def net():
     import later
@@ -80,9 +82,10 @@ def on_a_disk_of_its_own(script: str, *arguments: str) -> list[tuple[int, dict]]
 needs_mounts = pytest.mark.skipif(not may_mount(), reason="this user may not mount")
 
 
+@pytest.mark.long
 @needs_mounts
 def test_a_read_only_cache(server: Served, hub_root: Path) -> None:
-    store.ensure(spec("o/r:v1"))
+    Cache.current().checkout(spec("o/r:v1"))
     script = """
         mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"
         hub pull o/r:v1; hub list o/r:v1; hub load o/r:v1 net --trust once
@@ -94,9 +97,10 @@ def test_a_read_only_cache(server: Served, hub_root: Path) -> None:
     for _, document in answers[6:]:
         error = document["error"]
         assert error["code"] != "internal" and "ead-only file system" in error["message"]
-    assert [repo.spec for repo in store.repos()] == ["o/r:v1"]
+    assert [repo.spec for repo in Cache.current().repos()] == ["o/r:v1"]
 
 
+@pytest.mark.long
 @needs_mounts
 def test_a_full_disk(server: Served, hub_root: Path, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
@@ -127,9 +131,9 @@ def test_a_clock_that_was_ahead_does_not_stop_a_reload(
     now = time.time()
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: now + 4e8)
-        old = store.ensure(spec("o/r"))
+        old = Cache.current().checkout(spec("o/r"))
     commit = repo.commit({"later.py": "value = 2\n"})
-    new = store.ensure(spec("o/r"), force_reload=True)
+    new = Cache.current().checkout(spec("o/r"), Request.current(reload=True))
     assert (new.commit, new.cached) == (commit, False) and new.path != old.path
 
 
@@ -150,9 +154,9 @@ def test_whose_a_plain_file_is_does_not_depend_on_the_clock(tmp_path: Path, monk
 
 USER = """
 import sys
-from hubcli.cache import store
-from hubcli.spec import RepoSpec
-print(store.ensure(RepoSpec.parse("o/r:v1")).path, flush=True)
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
+print(Cache.current().checkout(RepoSpec.parse("o/r:v1")).path, flush=True)
 sys.stdin.read()
 """
 
@@ -170,12 +174,12 @@ def test_removal_beside_a_process_that_uses_it(server: Served, hub_root: Path) -
     with user() as (_, tree):
         identity = trees.identity(tree)
         assert leases.held() == {tree}
-        assert store.remove(spec("o/r:v1")).specs == ("o/r:v1",)
-        assert store.lookup(spec("o/r:v1")) is None and store.repos() == []
-        prune.prune(grace=0)
+        assert Cache.current().remove(spec("o/r:v1")).specs == ("o/r:v1",)
+        assert Cache.current().lookup(spec("o/r:v1")) is None and Cache.current().repos() == []
+        Cache.current().prune(grace=0)
         assert trees.identity(tree) == identity  # it may import what it has not yet imported
     assert leases.held() == set() and tree.is_dir()
-    prune.prune(grace=0)
+    Cache.current().prune(grace=0)
     assert not tree.exists()
 
 
@@ -183,23 +187,23 @@ def test_a_tree_that_is_found_while_it_is_removed_stays(
     server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without locks: somebody pulls it again and holds it between the look at the leases and the removal."""
-    store.ensure(spec("o/r:v1"))
-    monkeypatch.setattr(store, "exclusive", lambda *_: contextlib.nullcontext())
+    Cache.current().checkout(spec("o/r:v1"))
+    monkeypatch.setattr(locks, "exclusive", lambda *_: contextlib.nullcontext())
     held = leases.held
     with contextlib.ExitStack() as stack:
         found: list[Path] = []
 
-        def late() -> set[Path]:
+        def late(*_: object) -> set[Path]:
             before = held()
             if not found:
                 found.append(stack.enter_context(user())[1])
             return before
 
         monkeypatch.setattr(leases, "held", late)
-        store.remove(spec("o/r:v1"))
+        Cache.current().remove(spec("o/r:v1"))
         (tree,) = found
-        assert (tree / "later.py").is_file() and store.marker(tree).is_file()
-        again = store.lookup(spec("o/r:v1"))
+        assert (tree / "later.py").is_file() and checkouts.marker(tree).is_file()
+        again = Cache.current().lookup(spec("o/r:v1"))
         assert again is not None and again.path == tree
 
 
@@ -219,16 +223,16 @@ def test_a_lease_of_a_dead_process_holds_nothing(server: Served, hub_root: Path)
     with user() as (process, tree):
         process.kill()
     assert len(list((hub_root / "partial").glob("*.use"))) == 1 and leases.held() == set()
-    store.remove(spec("o/r:v1"))
+    Cache.current().remove(spec("o/r:v1"))
     assert not tree.exists()
-    prune.prune()
+    Cache.current().prune()
     assert list((hub_root / "partial").iterdir()) == []
 
 
 WITHOUT_LOCKS = """
 import contextlib, sys
-from hubcli import cli; from hubcli.cache import store
-store.exclusive = lambda *_: contextlib.nullcontext()
+from hubcli.terminal import cli; from hubcli.cache import locks
+locks.exclusive = lambda *_: contextlib.nullcontext()
 cli.hub.main(["--json", *sys.argv[1:]])
 """
 
@@ -247,15 +251,16 @@ def test_many_processes_without_locks(server: Served, hub_root: Path) -> None:
     for out, status in answers:
         assert status == 0, out
         path = Path(json.loads(out)["path"])
-        assert trees.identity(path) == json.loads(store.marker(path).read_text())["tree"]
-    assert store.lookup(spec("o/r:v1")) is not None
-    assert verify.verify().problems == ()
-    (table,) = reftable.load(next((hub_root / "refs").rglob("*.json"))).values()
+        assert trees.identity(path) == json.loads(checkouts.marker(path).read_text())["tree"]
+    assert Cache.current().lookup(spec("o/r:v1")) is not None
+    assert Cache.current().verify().problems == ()
+    (table,) = ref_table.load(next((hub_root / "refs").rglob("*.json"))).values()
     assert set(table.entries) == {"v1"}
     left = [path for path in (hub_root / "partial").iterdir() if not paths.abandoned(path.name)]
     assert left == []
 
 
+@pytest.mark.long
 def test_torture() -> None:
     """Half a minute of `make torture`, in processes of its own."""
     result = subprocess.run(

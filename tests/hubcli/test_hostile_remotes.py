@@ -1,7 +1,7 @@
 """Hostile repositories and servers through the real command line: refused, cleaned, survived.
 
 What a single module refuses is tested beside it (`test_spec`, `test_git`, `test_http`, `test_partials`,
-`test_store`); here are the ways through all of them.  A canary is a file that hostile content would
+`test_cache`); here are the ways through all of them.  A canary is a file that hostile content would
 make if any of it ran.
 """
 
@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli
-from hubcli.cache import store
-from hubcli.net import access, http, started
-from hubcli.spec import RepoSpec
+from hubcli.base import paths
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
+from hubcli.net.git import access, process
+from hubcli.net.http import fetch as http
+from hubcli.terminal import cli
 from tests.servers import Repository, Served, git_server, scripted_server, send
 
 HUBCONF = "def net():\n    'A net.'\n"
@@ -207,17 +209,17 @@ class TestContent:
         assert (result.exit_code, code(result)) == (6, "integrity"), result.output
         assert "its files have 6.0 MB" in result.stdout
         assert server.sent < 100_000 and published(hub_root) == []
-        assert store.paths.disk_size(hub_root) < 200_000
+        assert paths.disk_size(hub_root) < 200_000
 
     def test_a_large_repository_is_not_fetched_to_its_end(
         self, repo: Repository, server: Served, hub_root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(started, "_CHECK_SECONDS", 0.01)
+        monkeypatch.setattr(process, "_CHECK_SECONDS", 0.01)
         repo.commit({"large.bin": os.urandom(2_000_000)})
         result = run("--json", "pull", "o/r", "--size-limit", "500kB")
         assert (result.exit_code, code(result)) == (6, "integrity"), result.output
         assert "larger than the limit of 500.0 kB" in result.stdout
-        assert published(hub_root) == [] and store.paths.disk_size(hub_root) < 200_000
+        assert published(hub_root) == [] and paths.disk_size(hub_root) < 200_000
         assert run("pull", "o/r", "--size-limit", "50MB").exit_code == 0
 
     def test_permissions_are_ours(self, repo: Repository, server: Served) -> None:
@@ -319,7 +321,7 @@ class TestServers:
 
         server.fault = move
         document = json.loads(run("--json", "pull", "o/r").stdout)
-        made = store.lookup(RepoSpec.parse("o/r"))
+        made = Cache.current().lookup(RepoSpec.parse("o/r"))
         assert made is not None and document["commit"] == made.commit
         assert run("cache", "verify").exit_code == 0
 

@@ -1,4 +1,4 @@
-"""Every `--json` document against its schema: what the commands print, and what docs/json.md shows."""
+"""Every `--json` document against its schema: what the commands print, and what docs/reference/json.md shows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from jsonschema import Draft202012Validator
 
 import engine
 from engine.package import PackageExporter
-from hubcli import cli
+from hubcli.terminal import cli
 from tests.hubcli.models import Model
 from tests.hubcli.schemas import SCHEMAS, complaints
 from tests.servers import Repository, file_server, git_server
 
-PAGE = Path(cli.__file__).parents[1] / "docs" / "json.md"
+PAGE = Path(cli.__file__).parents[2] / "docs" / "reference" / "json.md"
 EXAMPLES: dict[str, Any] = {
     title: json.loads(body)
     for title, body in re.findall(r"^## (.+?)\n.*?```json\n(.*?)```", PAGE.read_text(), re.M | re.S)
@@ -39,11 +39,27 @@ COMMANDS = {
     "hub deps SPEC": ["deps", "o/m:v1"],
     "hub load SPEC ENTRYPOINT": ["load", "o/m:v1", "net", "-k", "url={net}"],
     "hub run SPEC ENTRYPOINT": [
-        "run", "o/m:v1", "net", "-k", "url={net}", "--input", "{dir}/x.npy",
-        "--output", "{dir}/y.npy", "--top", "1", "--labels", "{dir}/labels.txt",
+        "run",
+        "o/m:v1",
+        "net",
+        "-k",
+        "url={net}",
+        "--input",
+        "{dir}/x.npy",
+        "--output",
+        "{dir}/y.npy",
+        "--top",
+        "1",
+        "--labels",
+        "{dir}/labels.txt",
     ],
     "hub check SPEC": [
-        "check", "o/m:v1", "net", "--input-shape", "1,2", "--sandbox=best-effort",
+        "check",
+        "o/m:v1",
+        "net",
+        "--input-shape",
+        "1,2",
+        "--sandbox=best-effort",
     ],
     "hub profile SPEC ENTRYPOINT": ["profile", "o/m:v1", "net", "--input-shape", "1,2"],
     "hub new DIR": ["new", "{dir}/new"],
@@ -52,7 +68,15 @@ COMMANDS = {
     "hub show PACKAGE": ["show", "{dir}/package.pt"],
     "hub show CHECKPOINT": ["show", "{dir}/tied.pth"],
     "hub export SPEC ENTRYPOINT": [
-        "export", "o/m:v1", "net", "--input-shape", "1,2", "--dynamic", "batch", "-o", "{dir}/net.onnx",
+        "export",
+        "o/m:v1",
+        "net",
+        "--input-shape",
+        "1,2",
+        "--dynamic",
+        "batch",
+        "-o",
+        "{dir}/net.onnx",
     ],
     "hub show FILE": ["show", "{dir}/net.onnx"],
     "hub convert IN OUT": ["convert", "{dir}/tied.pth", "{dir}/tied.safetensors"],
@@ -72,7 +96,7 @@ COMMANDS = {
     "hub completion SHELL": ["completion", "fish"],
     "hub import-torch-hub": ["import-torch-hub"],
     "hub env": ["env"],
-}  # fmt: skip
+}
 
 
 def _lose_a_blob(hub: Path) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hubcli import cli, output, paths
-from hubcli.cache import store, verify
-from hubcli.net import git
-from hubcli.spec import RepoSpec
+from hubcli.base import output, paths
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
+from hubcli.net.git import remote as git
+from hubcli.terminal import cli
 
 BIG = 200_000
 
@@ -50,7 +52,7 @@ def test_sync_changes_no_ref_that_is_known(sample, sample_server, tmp_path):
     commit = sample.commit({"new.txt": "x"})
     assert hub("pull", "o/r", "--force-reload").exit_code == 0
     assert hub("sync", "--lock-file", str(lock)).exit_code == 0
-    assert store.lookup(RepoSpec.parse("o/r")).commit == commit
+    assert Cache.current().lookup(RepoSpec.parse("o/r")).commit == commit
 
 
 @pytest.mark.parametrize("command", [["list"], ["help"], ["show"], ["deps"]])
@@ -71,7 +73,7 @@ def test_reading_commands_take_a_lock_file(sample, sample_server, tmp_path, comm
 
 
 def test_verify_names_every_file(sample_server):
-    checkout = store.ensure(RepoSpec.parse("o/r:v1"))
+    checkout = Cache.current().checkout(RepoSpec.parse("o/r:v1"))
     for name, content in (("hubconf.py", "x = 1\n"), ("extra.txt", "x")):
         path = checkout.path / name
         path.unlink(missing_ok=True)
@@ -88,15 +90,15 @@ def test_verify_names_every_file(sample_server):
 
 
 def test_an_old_generation_is_a_warning(sample_server):
-    old = store.ensure(RepoSpec.parse("o/r:v1"))
-    store.ensure(RepoSpec.parse("o/r:v1"), force_reload=True)
+    old = Cache.current().checkout(RepoSpec.parse("o/r:v1"))
+    Cache.current().checkout(RepoSpec.parse("o/r:v1"), Request.current(reload=True))
     path = old.path / "hubconf.py"
     path.chmod(0o644)
     path.write_text("x = 1\n")
     result = hub("cache", "verify")
     assert result.exit_code == 0 and "superseded" in result.stdout and "no problems" in result.stdout
     assert "warning: old generations were changed" in result.stderr
-    (problem,) = verify.verify().problems
+    (problem,) = Cache.current().verify().problems
     assert problem.superseded
 
 
@@ -117,7 +119,7 @@ def test_git_is_asked_again(sample_server, monkeypatch, status):
         return False
 
     sample_server.fault = fault
-    assert store.ensure(RepoSpec.parse("o/r:v1")).commit
+    assert Cache.current().checkout(RepoSpec.parse("o/r:v1")).commit
     assert len(waited) == 2 and failures == []
 
 

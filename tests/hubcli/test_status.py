@@ -20,9 +20,10 @@ import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
-from hubcli import cli, paths
-from hubcli.cache import store
+from hubcli.base import paths
+from hubcli.cache import locks
 from hubcli.errors import ExitStatus
+from hubcli.terminal import cli
 from tests.hubcli.schemas import SCHEMAS
 from tests.servers import Repository, dead_server, git_server, silent_server
 
@@ -134,7 +135,7 @@ def busy(world: World) -> None:
     world.environment["HUB_LOCK_TIMEOUT"] = "0.2"
     folder = paths.trust_file().parent
     folder.mkdir(parents=True, exist_ok=True)
-    world.stack.enter_context(store.exclusive("trust", "a test", folder))
+    world.stack.enter_context(locks.exclusive("trust", "a test", folder))
 
 
 Before = Callable[[World], None]
@@ -146,8 +147,12 @@ CASES: list[tuple[ExitStatus, Before, list[str], str]] = [
     (ExitStatus.FAILURE, a_file_in_the_way, ["pull", "o/r:v1"], "Not a directory"),
     (ExitStatus.USAGE, nothing, ["pull", "nonsense"], "has 1 part before the ref"),
     (ExitStatus.USAGE, nothing, ["pull", "o/r:v1", "--no-such-option"], "No such option"),
-    (ExitStatus.USAGE, World.pulled, ["load", "o/r:v1", "net", "--trust=once", "-k", "a=1"],
-     "unexpected keyword argument 'a'"),
+    (
+        ExitStatus.USAGE,
+        World.pulled,
+        ["load", "o/r:v1", "net", "--trust=once", "-k", "a=1"],
+        "unexpected keyword argument 'a'",
+    ),
     (ExitStatus.NOT_FOUND, nothing, ["pull", "o/r:v9"], "no branch or tag 'v9'"),
     (ExitStatus.NOT_FOUND, nothing, ["pull", "o/nowhere"], "no repository at"),
     (ExitStatus.NOT_FOUND, World.pulled, ["help", "o/r:v1", "nett"], "did you mean net"),
@@ -155,15 +160,17 @@ CASES: list[tuple[ExitStatus, Before, list[str], str]] = [
     (ExitStatus.OFFLINE, nothing, ["--offline", "pull", "o/r:v1"], "is not in the cache offline"),
     (ExitStatus.INTEGRITY, moved, ["pull", "o/r:v1", "--force-reload"], "has moved to"),
     (ExitStatus.UNTRUSTED, nothing, ["load", "o/r:v1", "net"], "is not trusted to run code"),
-    (ExitStatus.DEPENDENCIES, needy, ["load", "o/r:v2", "net", "--trust=once"],
-     "no_such_package_anywhere"),
+    (ExitStatus.DEPENDENCIES, needy, ["load", "o/r:v2", "net", "--trust=once"], "no_such_package_anywhere"),
     (ExitStatus.LOCK_MISMATCH, nothing, ["load", "o/r:v1", "net", "--locked"], "there is no"),
-    (ExitStatus.LOCK_MISMATCH, locked_elsewhere, ["load", "o/r", "net", "--frozen"],
-     "o/r is not in hub.lock"),
+    (ExitStatus.LOCK_MISMATCH, locked_elsewhere, ["load", "o/r", "net", "--frozen"], "o/r is not in hub.lock"),
     (ExitStatus.LOCK_TIMEOUT, busy, ["trust", "add", "o/r:v1"], "for more than 0.2 s"),
-    (ExitStatus.REPOSITORY_CODE, nothing, ["load", "o/r:v1", "broken", "--trust=once"],
-     "hubconf.py:8: ValueError: no such luck"),
-]  # fmt: skip
+    (
+        ExitStatus.REPOSITORY_CODE,
+        nothing,
+        ["load", "o/r:v1", "broken", "--trust=once"],
+        "hubconf.py:8: ValueError: no such luck",
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +208,6 @@ def test_interrupted(world):
 def test_no_status_is_missing():
     produced = {case[0] for case in CASES} | {ExitStatus.INTERRUPTED}
     assert produced == set(ExitStatus)
-    page = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "reference" / "exit_status.md").read_text()
     documented = {int(number) for number in re.findall(r"^\| (\d+) \| \w", page, re.M)}
     assert documented == {int(status) for status in ExitStatus}

@@ -8,10 +8,11 @@ import warnings
 
 import pytest
 
-from hubcli import torch_hub, trust
-from hubcli.cache import store
+from hubcli import torch_hub
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.errors import NetworkError, NotFoundError
-from hubcli.spec import RepoSpec
+from hubcli.trust import gates, records
 from tests.servers import dead_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -41,7 +42,7 @@ def test_messages(sample_server, capfd):
     torch_hub.load("o/r:v1", "strict", 1)
     capfd.readouterr()
     torch_hub.load("o/r:v1", "strict", 1)
-    path = store.lookup(RepoSpec.parse("o/r:v1")).path
+    path = Cache.current().lookup(RepoSpec.parse("o/r:v1")).path
     assert capfd.readouterr() == ("", f"Using cache found in {path}\n")
     torch_hub.load("o/r:v1", "strict", 1, verbose=False)
     assert capfd.readouterr() == ("", "")
@@ -66,15 +67,14 @@ def test_what_the_entrypoint_prints_stays_on_stdout(sample_server, capfd):
             'Unknown source: "web". Allowed values: "github" | "local".',
         ),
         (lambda: torch_hub.load(), TypeError, "repo_or_dir"),
-        (lambda: torch_hub.load("o/r:v1", "nope"), RuntimeError,
-         "Cannot find callable nope in hubconf"),
+        (lambda: torch_hub.load("o/r:v1", "nope"), RuntimeError, "Cannot find callable nope in hubconf"),
         (lambda: torch_hub.help("o/r:v1", "nope"), RuntimeError, "Cannot find callable nope"),
         (lambda: torch_hub.load("o/r:v1", "strict"), TypeError, "missing 1 required positional"),
         (lambda: torch_hub.load("o/r:v1", "broken"), ValueError, "cannot do"),
         (lambda: torch_hub.load("o/r:nowhere", "thing"), NotFoundError, "nowhere"),
         (lambda: torch_hub.load("o/nowhere", "thing"), NotFoundError, "nowhere"),
     ],
-)  # fmt: skip
+)
 def test_errors(sample_server, call, error, message):
     with pytest.raises(error) as caught:
         call()
@@ -102,7 +102,7 @@ def test_trust_is_asked_before_the_download(sample_server, monkeypatch):
     assert sample_server.requests == []
     monkeypatch.setattr("builtins.input", lambda question: "y")
     torch_hub.load("o/r:v1", "thing", trust_repo="check")
-    assert trust.entries()[0].scope == "repo"
+    assert records.entries()[0].scope == "repo"
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -162,7 +162,7 @@ def test_a_nested_load_in_python_warns_for_itself(sample_server, tmp_path):
     outer = tmp_path / "outer"
     outer.mkdir()
     (outer / "hubconf.py").write_text("import torch\ndef net():\n    return torch.hub.load('o/r:v1', 'thing')\n")
-    trust._warned.discard("github.com/o/r")
+    gates._warned.discard("github.com/o/r")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         torch_hub.load(str(outer), "net")

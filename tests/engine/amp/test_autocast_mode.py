@@ -153,7 +153,7 @@ def test_what_cannot_be() -> None:
     with context:
         assert (ones(2, 2) @ ones(2, 2)).dtype is engine.float32
     if not engine.cuda.is_available():
-        with pytest.warns(UserWarning, match="CUDA is not available. Disabling"):
+        with pytest.warns(UserWarning, match="CUDA is not available or torch_xla is imported. Disabling autocast"):
             engine.autocast("cuda")
 
 
@@ -171,7 +171,7 @@ def test_on_cuda() -> None:
             assert F.layer_norm(h, (4,)).dtype is engine.float32
             assert engine.dot(x[0], h[0]).dtype is engine.float32
             assert (engine.ones(2, 2) @ engine.ones(2, 2)).dtype is engine.float32  # of the CPU
-        with engine.cuda.amp.autocast(dtype=engine.float16):
+        with engine.amp.autocast("cuda", dtype=engine.float16):
             w = engine.ones(4, 2, device="cuda", requires_grad=True)
             (x @ w).float().sum().backward()
         assert w.grad.dtype is engine.float32 and w.grad.is_cuda
@@ -223,18 +223,25 @@ with engine.autocast("cpu", dtype=engine.bfloat16):
 
 @pytest.mark.parametrize(
     "first",
-    ["with contextlib.suppress(RuntimeError): engine.jit.trace(step, (x,))", "engine.fx.symbolic_trace(step)",
-     "assert engine.func.vmap(step)(x[None]).dtype == engine.bfloat16", "with Mode(): step(x)",
-     "with engine.autograd.profiler.profile(): step(x)",
-     "with engine.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t): step(x)"],
-)  # fmt: skip
+    [
+        "with contextlib.suppress(RuntimeError): engine.jit.trace(step, (x,))",
+        "engine.fx.symbolic_trace(step)",
+        "assert engine.func.vmap(step)(x[None]).dtype == engine.bfloat16",
+        "with Mode(): step(x)",
+        "with engine.autograd.profiler.profile(): step(x)",
+        "with engine.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t): step(x)",
+    ],
+)
 def test_a_first_context_while_others_watch_the_ops(first: str) -> None:
     """The ops are written anew by the first context of a process; who has put code of its own there keeps it."""
     root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FIRST.format(first=first)],
-        env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr[-600:]
 
 

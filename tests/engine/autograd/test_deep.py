@@ -1,5 +1,7 @@
 """Deep graphs, each in a process of its own (rules DG01-DG08)."""
 
+import pytest
+
 from ._iso import isolated
 
 
@@ -60,6 +62,7 @@ def test_dg02_at_the_end_of_the_process():
     """)
 
 
+@pytest.mark.long
 def test_dg03_skips_and_in_place_adds():
     """DG03: dropping a deep graph with skips and in-place adds."""
     isolated("""
@@ -127,6 +130,7 @@ def test_dg04_python_functions():
     """)
 
 
+@pytest.mark.long
 def test_dg05_a_freed_graph():
     """DG05: a freed graph after backward is dropped as flatly as an unused one."""
     isolated("""

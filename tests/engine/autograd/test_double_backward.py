@@ -330,3 +330,16 @@ def test_db09_no_history_without_create_graph():
     (g,) = grad(x * 2, x, weight, create_graph=True)
     assert g.requires_grad
     check(grad(g.sum(), weight)[0], [2, 2])
+
+
+def test_what_has_no_second_derivative_raises() -> None:
+    x = engine.randn(5, 2, 4).log_softmax(2).requires_grad_()
+    loss = engine.nn.functional.ctc_loss(x, engine.tensor([[1, 2], [2, 3]]), (5, 5), (2, 2))
+    (first,) = engine.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="derivative for aten::_ctc_loss_backward is not implemented"):
+        engine.autograd.grad(first.sum(), x)
+    for draw, name in ((engine._standard_gamma, "_standard_gamma_grad"), (engine._sample_dirichlet, "_dirichlet_grad")):
+        a = engine.tensor([1.5, 2.0], requires_grad=True)
+        (first,) = engine.autograd.grad(draw(a)[0], a, create_graph=True)
+        with pytest.raises(NotImplementedError, match=f"the derivative for '{name}' is not implemented"):
+            engine.autograd.grad(first.sum(), a)

@@ -285,9 +285,15 @@ def test_ga13_broadcast_inputs(shape):
     x, y = leaf(*shape, seed=1), leaf(2, 3, 4, seed=2)
     weight = constant(2, 3, 4, seed=3)
     for f in (
-        lambda: x + y, lambda: y + x, lambda: x * y, lambda: y - x, lambda: engine.max(x, y),
-        lambda: x / (y + 5), lambda: x.expand(2, 3, 4) * y, lambda: engine.where(y > 0, x, y),
-    ):  # fmt: skip
+        lambda: x + y,
+        lambda: y + x,
+        lambda: x * y,
+        lambda: y - x,
+        lambda: engine.max(x, y),
+        lambda: x / (y + 5),
+        lambda: x.expand(2, 3, 4) * y,
+        lambda: engine.where(y > 0, x, y),
+    ):
         x.grad = y.grad = None
         (f() * weight).sum().backward()
         assert x.grad.shape == x.shape and y.grad.shape == y.shape

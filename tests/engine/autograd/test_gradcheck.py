@@ -205,3 +205,32 @@ def test_tangents_are_compared_where_that_is_asked():
         gradcheck(_Wrong.apply, (x,), check_forward_ad=True)
     assert not gradcheck(_Wrong.apply, (x,), check_forward_ad=True, check_backward_ad=False, raise_exception=False)
     assert x.tolist() == [0.3, 0.7]
+
+
+@pytest.mark.parametrize(
+    ("factors", "passes"),
+    [
+        ([1.0, 1 + 2**-52, 1 + 2**-52], True),  # other code was chosen for the second pass, and stays
+        ([1.0, 1 + 2**-52] * 8, False),  # never twice the same
+        ([1.0, 1 + 2**-40, 1 + 2**-40], False),  # no rounding makes that
+    ],
+)
+def test_last_bits_may_change_once(factors: list[float], passes: bool) -> None:
+    class Chosen(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.factor = factors[min(evaluated[0], len(factors) - 1)]  # of the pass that this evaluation is for
+            evaluated[0] += 1
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * (2 * ctx.factor)
+
+    evaluated = [0]
+    x = engine.tensor([0.7, 1.3], dtype=engine.float64, requires_grad=True)
+    if passes:
+        assert gradcheck(Chosen.apply, (x,))
+    else:
+        with pytest.raises(RuntimeError, match="not reentrant"):
+            gradcheck(Chosen.apply, (x,))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import engine
-from engine.grad_mode import inferring
+from engine.core.grad_mode import inferring
 
 
 def made(*size: int) -> engine.Tensor:

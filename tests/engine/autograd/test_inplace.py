@@ -79,10 +79,21 @@ def test_ip02_views_share():
     """IP02: views share the version counter of their base."""
     base = engine.zeros(2, 3)
     views = [
-        base[0], base[:, 1:], base.view(6), base.t(), base.unsqueeze(0), base.expand(4, 2, 3),
-        base.narrow(1, 0, 2), base.view(3, 2)[1], base.diagonal(), base.detach(), base.squeeze(),
-        base.permute(1, 0), base.view(6).unfold(0, 2, 2), base.as_strided((2,), (1,)),
-    ]  # fmt: skip
+        base[0],
+        base[:, 1:],
+        base.view(6),
+        base.t(),
+        base.unsqueeze(0),
+        base.expand(4, 2, 3),
+        base.narrow(1, 0, 2),
+        base.view(3, 2)[1],
+        base.diagonal(),
+        base.detach(),
+        base.squeeze(),
+        base.permute(1, 0),
+        base.view(6).unfold(0, 2, 2),
+        base.as_strided((2,), (1,)),
+    ]
     version = 0
     for t in [base, *views]:
         if t.stride() != (0, 3, 1):
@@ -197,11 +208,19 @@ def test_ip03_an_op_that_overwrites_what_it_saved():
 def test_ip04_ops_that_save_nothing(index):
     """IP04: ops that save nothing do not mind: add, sub, sum, neg, view."""
     f, expected = [
-        (lambda a: a + 1, 1), (lambda a: a + a, 2), (lambda a: 3 - a, -1), (lambda a: a.sum(), 1),
-        (lambda a: -a, -1), (lambda a: a.view(4) + 0, 1), (lambda a: a.t() + 0, 1),
-        (lambda a: engine.cat([a, a]), 2), (lambda a: a.mean(), 0.25), (lambda a: a.clone(), 1),
-        (lambda a: a.double() * 2, 2), (lambda a: a[0].expand(2, 2) + 0, None),
-    ][index]  # fmt: skip
+        (lambda a: a + 1, 1),
+        (lambda a: a + a, 2),
+        (lambda a: 3 - a, -1),
+        (lambda a: a.sum(), 1),
+        (lambda a: -a, -1),
+        (lambda a: a.view(4) + 0, 1),
+        (lambda a: a.t() + 0, 1),
+        (lambda a: engine.cat([a, a]), 2),
+        (lambda a: a.mean(), 0.25),
+        (lambda a: a.clone(), 1),
+        (lambda a: a.double() * 2, 2),
+        (lambda a: a[0].expand(2, 2) + 0, None),
+    ][index]
     x = leaf(2, 2)
     a = x * 1
     y = f(a)
@@ -313,9 +332,15 @@ def test_ip07_same_object_new_node():
     x = leaf(2)
     y = x * 2
     for op in (
-        lambda t: t.add_(1), lambda t: t.mul_(2), lambda t: t.exp_(), lambda t: t.neg_(),
-        lambda t: t.clamp_(-1, 1), lambda t: t.copy_(x), lambda t: t.zero_(), lambda t: t.sub_(x),
-    ):  # fmt: skip
+        lambda t: t.add_(1),
+        lambda t: t.mul_(2),
+        lambda t: t.exp_(),
+        lambda t: t.neg_(),
+        lambda t: t.clamp_(-1, 1),
+        lambda t: t.copy_(x),
+        lambda t: t.zero_(),
+        lambda t: t.sub_(x),
+    ):
         node = y.grad_fn
         assert op(y) is y
         assert y.grad_fn is not node
@@ -385,8 +410,11 @@ def test_ip09_other_activations_in_place():
     """IP09: relu_ and F.relu(inplace=True) backpropagate from the overwritten buffer."""
     x = engine.tensor([-1.0, 0.5, 2.0], requires_grad=True)
     for name, expected in {
-        "threshold": [0, 1, 1], "hardtanh": [0, 1, 0], "leaky_relu": [0.01, 1, 1], "elu": None,
-    }.items():  # fmt: skip
+        "threshold": [0, 1, 1],
+        "hardtanh": [0, 1, 0],
+        "leaky_relu": [0.01, 1, 1],
+        "elu": None,
+    }.items():
         arguments = (0.1, 0.0) if name == "threshold" else ()
         x.grad = None
         getattr(F, name)(x * 1, *arguments, inplace=True).sum().backward()
@@ -607,8 +635,13 @@ def test_ip16_by_hand():
 def test_ip17_expanded_tensors():
     """IP17: in-place on an expanded tensor (one cell for many elements) is refused."""
     message = "more than one element of the written-to tensor refers to a single memory location"
-    writes = [lambda t: t.add_(1), lambda t: t.mul_(engine.ones(3)), lambda t: t.copy_(engine.ones(3)),
-              lambda t: engine.add(engine.ones(3), 1, out=t), lambda t: t.exp_()]  # fmt: skip
+    writes = [
+        lambda t: t.add_(1),
+        lambda t: t.mul_(engine.ones(3)),
+        lambda t: t.copy_(engine.ones(3)),
+        lambda t: engine.add(engine.ones(3), 1, out=t),
+        lambda t: t.exp_(),
+    ]
     for write in writes:
         t = engine.zeros(1).expand(3)
         with pytest.raises(RuntimeError, match=message):

@@ -128,3 +128,15 @@ def test_contexts_of_copies_do_not_nest() -> None:
         pass
     with graph.allow_mutation_on_saved_tensors():
         pass
+
+
+def test_a_result_that_is_computed_again_is_packed_as_a_copy() -> None:
+    x = engine.randn(1, 1, 4, 4, requires_grad=True)
+    packed: list[int] = []
+    with engine.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(t.data_ptr()), t)[1], lambda t: t):
+        found = engine.nn.functional.max_pool2d(x * 1, 2)
+    assert found.data_ptr() not in packed
+    with engine.no_grad():
+        found.fill_(99.0)
+    found.sum().backward()
+    assert x.grad.sum() == 4

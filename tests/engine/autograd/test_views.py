@@ -294,9 +294,12 @@ def test_vw11_into_a_base_without_grad():
 def test_vw12_no_cycle(index):
     """VW12: an in-place op on a view that saves its output makes no reference cycle."""
     op = [
-        lambda t: t.exp_(), lambda t: t.sigmoid_(), lambda t: t.tanh_(), lambda t: t.relu_(),
+        lambda t: t.exp_(),
+        lambda t: t.sigmoid_(),
+        lambda t: t.tanh_(),
+        lambda t: t.relu_(),
         lambda t: t.sqrt_(),
-    ][index]  # fmt: skip
+    ][index]
     with no_gc():
         witness = Witness()
         alive = weakref.ref(witness)
@@ -489,3 +492,42 @@ def test_vw18_overlapping_as_strided():
     assert gradcheck(lambda t: (t * t).as_strided((2, 2), (2, 0), 1), (x,))
     assert gradcheck(lambda t: t.view(6).as_strided((2, 4), (2, 1)) * 2, (leaf(2, 3),))
     assert gradcheck(lambda t: (t * 1).unfold(0, 3, 1).sin(), (x,))
+
+
+def test_a_view_of_a_leaf_that_is_taken_without_gradients_is_no_part_of_the_graph() -> None:
+    x = engine.ones(2, 3, requires_grad=True)
+    with engine.no_grad():
+        views = [x.view(-1), x[0], *x.unbind(), *x.split(1)]
+    for v in views:
+        assert not v.requires_grad and v._base is x
+        v.add_(1)
+        assert not v[0:1].requires_grad
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        views[0].sum().backward()
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        views[1].mul_(engine.ones(3, requires_grad=True))
+    y = x * 1
+    with engine.no_grad():
+        v = y[0]
+    assert v.requires_grad and v.grad_fn is None
+    z = engine.ones(2, 3)
+    with engine.no_grad():
+        v = z[0]
+    z.requires_grad_()
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        v.add_(1)
+
+
+MANY = "This view is the output of a function that returns multiple views"
+
+
+def test_a_view_of_one_of_several_views_is_as_little_writable() -> None:
+    x = engine.ones(2, 3, requires_grad=True) * 1
+    with pytest.raises(RuntimeError, match=f"^Output 0 of Select is a view and is being modified inplace. {MANY}"):
+        x.split(1)[0][0].mul_(2)
+    with pytest.raises(RuntimeError, match=f"^Output 0 of View is a view and is being modified inplace. {MANY}"):
+        x.unbind()[0].view(3, 1).mul_(2)
+    plain = engine.ones(2, 3)
+    plain.unbind()[0].mul_(2)
+    with pytest.raises(RuntimeError, match=f"^A view was created in no_grad mode .* {MANY}"):
+        plain.unbind()[0].mul_(engine.ones(3, requires_grad=True))

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from engine.backends import onednn
-from engine.layouts import ChannelsLast, lies_channels_last
-from engine.ops.nn import _conv, _pool
+from engine.core.geometry import ConvGeometry, PoolGeometry
+from engine.core.layouts import ChannelsLast, lies_channels_last
+from engine.ops.convolution import numpy as by_numpy
+from engine.ops.pooling import numpy as _pool
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.onednn
@@ -35,9 +37,12 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
 
 def python(code: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -47,9 +52,8 @@ def python(code: str, **environment: str) -> str:
 
 def test_a_first_use_loads_neither_cffi_nor_the_library_nor_the_generator_of_kernels() -> None:
     code = (
-        "import engine, sys; engine.randn(4) + 1\n"
-        "print([m for m in sys.modules if 'cffi' in m or 'onednn' in m or m.startswith('engine.kernels.')"
-        " and m != 'engine.kernels.processor'])"
+        "import engine, sys; engine.randn(4) + 1\nprint([m for m in sys.modules if 'cffi' in m or 'onednn' in m or "
+        "m.startswith('engine.kernels.') and m not in ('engine.kernels.processor', 'engine.kernels.cpython')])"
     )
     assert python(code, ENGINE_JIT="1") == "[]"
 
@@ -61,10 +65,8 @@ def test_off_by_the_environment() -> None:
 
 def test_a_library_of_another_kind_is_refused_and_named() -> None:
     code = (
-        "from engine.backends import onednn\n"
-        "from engine.backends.onednn import library\n"
-        "library._candidates = lambda: [library.os.environ['ENGINE_ONEDNN_LIB']]\n"
-        "print(onednn.is_available(), onednn.describe())"
+        "from engine.backends import onednn\nfrom engine.backends.onednn import library\nlibrary._candidates = lambda: "
+        "[library.os.environ['ENGINE_ONEDNN_LIB']]\nprint(onednn.is_available(), onednn.describe())"
     )
     pytest.importorskip("cffi")
     import math
@@ -117,21 +119,21 @@ def test_convolution(geometry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         rand(outputs, size[1] // groups, *kernel),
         rand(outputs),
     )
-    wanted = _conv.forward(np, x, w, b, *window, groups)
+    wanted = by_numpy.forward(np, x, w, b, ConvGeometry(*window, groups))
     assert ready()
     for converted in (True, False):
         for given in (np.ascontiguousarray(x), x):
-            run = convolution.Forward("key", given, w, b, wanted.shape[2:], converted, *window, groups)
+            run = convolution.Forward("key", given, w, b, wanted.shape[2:], converted, ConvGeometry(*window, groups))
             y = run(given, w, b)
             assert (type(y) is ChannelsLast) == converted and lies_channels_last(y)
             close(y, wanted)
     g = channels_last(*wanted.shape)
     of_x = np.empty_like(x)
-    assert convolution.backward_input(g, w, of_x, *window, groups)
-    close(of_x, _conv.backward_input(np, np.ascontiguousarray(g), w, x.shape, *window, groups))
+    assert convolution.backward_input(g, w, of_x, ConvGeometry(*window, groups))
+    close(of_x, by_numpy.backward_input(np, np.ascontiguousarray(g), w, x.shape, ConvGeometry(*window, groups)))
     of_w, of_b = np.empty_like(w), np.empty_like(b)
-    assert convolution.backward_weight(g, x, of_w, *window, groups, of_b)
-    close(of_w, _conv.backward_weight(np, np.ascontiguousarray(g), x, w.shape, *window, groups))
+    assert convolution.backward_weight(g, x, of_w, ConvGeometry(*window, groups), of_b)
+    close(of_w, by_numpy.backward_weight(np, np.ascontiguousarray(g), x, w.shape, ConvGeometry(*window, groups)))
     close(of_b, g.sum((0, *range(2, g.ndim))))
 
 
@@ -147,7 +149,7 @@ def test_convolution_with_what_follows() -> None:
     run = prepared.convolution(x, w, None, y, *window, 1, post)
     assert run
     run(*map(address, (x, y, more)))
-    close(y, np.maximum(_conv.forward(np, x, w, None, *window, 1) + more, 0))
+    close(y, np.maximum(by_numpy.forward(np, x, w, None, ConvGeometry(*window, 1)) + more, 0))
 
 
 @needs_library
@@ -171,7 +173,7 @@ def test_slow_reference_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert bool(run) == bool(names)
     if run:
         run(address(x), address(y))
-        close(y, _conv.forward(np, x, w, None, (2, 2), (3, 3), (1, 1), 1))
+        close(y, by_numpy.forward(np, x, w, None, ConvGeometry((2, 2), (3, 3), (1, 1))))
 
 
 @needs_library
@@ -231,17 +233,17 @@ def test_pooling_and_softmax() -> None:
     x, window = channels_last(2, 8, 7, 7), ((3, 3), (2, 2), (1, 1), (1, 1))
     y = np.empty_like(channels_last(2, 8, 4, 4))
     kept = arrays.pooling(x, y, _abi.POOLING_MAX, *window, keep=True)
-    close(y, _pool.reduce(np, x, *window, (4, 4), True))
+    close(y, _pool.reduce(np, x, PoolGeometry(*window), (4, 4), True))
     g, of_x = channels_last(2, 8, 4, 4), np.empty_like(x)
     assert arrays.pooling_backward(g, of_x, _abi.POOLING_MAX, *window, kept)
-    where = _pool.window_argmax(np, x, y, *window)
-    close(of_x, _pool.put_back(np, g, where, (7, 7), *window))
+    where = _pool.window_argmax(np, x, y, PoolGeometry(*window))
+    close(of_x, _pool.put_back(np, g, where, (7, 7), PoolGeometry(*window)))
 
 
 @needs_library
 def test_softmax() -> None:
     from engine.backends.onednn import arrays
-    from engine.backends.onednn.served import implementations
+    from engine.backends.onednn.report import implementations
 
     x = rand(6, 40)
     y, of_x, g = np.empty_like(x), np.empty_like(x), rand(40, 6).T.copy()
@@ -360,19 +362,11 @@ def test_off_and_on_by_torchs_names() -> None:
 @needs_library
 def test_the_number_of_threads_of_the_environment() -> None:
     code = (
-        "from engine.backends.onednn import arrays, library\n"
-        "import numpy as np\n"
-        "asked = []\n"
-        "library.load()\n"
-        "class Told:\n"
-        "    def __init__(self, inner): self.inner = inner\n"
-        "    def __getattr__(self, name):\n"
-        "        return asked.append if name == 'omp_set_num_threads' else getattr(self.inner, name)\n"
-        "library.state.library = Told(library.state.library)\n"
-        "for n in (8, 256, 8):\n"
-        "    x = np.ones((n, n), 'float32')\n"
-        "    assert arrays.sgemm(x, x, x.copy())\n"
-        "    print(asked[-1])"
+        "from engine.backends.onednn import arrays, library\nimport numpy as np\nasked = []\nlibrary.load()\nclass "
+        "Told:\n    def __init__(self, inner): self.inner = inner\n    def __getattr__(self, name):\n        return "
+        "asked.append if name == 'omp_set_num_threads' else getattr(self.inner, name)\nlibrary.state.library = "
+        "Told(library.state.library)\nfor n in (8, 256, 8):\n    x = np.ones((n, n), 'float32')\n    assert "
+        "arrays.sgemm(x, x, x.copy())\n    print(asked[-1])"
     )
     # what is done sooner than a second thread wakes up has one
     assert python(code, ENGINE_NUM_THREADS="3").split() == ["1", "3", "1"]
@@ -403,7 +397,7 @@ def test_a_transposed_operand_with_rows_a_page_apart(wide: bool, monkeypatch: py
 def test_a_right_operand_with_rows_half_a_page_apart(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of few rows, not of many: a copy whose rows lie further apart gives the same; steps of layers take it once."""
     from engine.backends.onednn import arrays
-    from engine.ops.onednn import rnn
+    from engine.ops.recurrent import onednn as rnn
 
     spread = []
     monkeypatch.setattr(arrays, "_wide", lambda: wide)
@@ -446,8 +440,9 @@ def test_few_output_channels_are_not_left_to_slow_code() -> None:
     """oneDNN's newer code for AVX2 took 15 ms for three channels (a picture) of 32 x 32, where eight take 0.1."""
     code = (
         "import numpy as np\nfrom engine.backends.onednn import convolution, primitives\n"
+        "from engine.core import geometry\n"
         "x, w = np.ones((1, 32, 8, 8), 'f4'), np.ones((3, 32, 3, 3), 'f4')\nassert primitives.ready()\ntry:\n"
-        "    run = convolution.Forward(1, x, w, None, (8, 8), True, (1, 1), (1, 1), (1, 1), 1)\n"
+        "    run = convolution.Forward(1, x, w, None, (8, 8), True, geometry.ConvGeometry((1, 1), (1, 1), (1, 1)))\n"
         "    print(run._run.plan.implementation)\nexcept primitives.Unsupported as error:\n    print(error)\n"
         "import engine\nprint(float(engine.conv2d(engine.tensor(x), engine.tensor(w), padding=1)[0, 0, 4, 4]))"
     )
@@ -461,25 +456,27 @@ def test_what_numpy_does_faster_is_left_to_it() -> None:
     code = """
 import numpy as np
 from engine.backends.onednn import convolution, primitives
-from engine.ops.nn import _conv
+from engine.core.geometry import ConvGeometry
+from engine.ops.convolution import numpy as by_numpy
 assert primitives.ready()
 def case(size, outputs, kernel, stride=1, padding=0, dilation=1, groups=1):
     window = [(value,) * len(kernel) for value in (stride, padding, dilation)]
     rng = np.random.default_rng(3)
     x, w = (rng.standard_normal(s, np.float32) for s in (size, (outputs, size[1] // groups, *kernel)))
-    g = rng.standard_normal((size[0], outputs, *_conv.output_size(size[2:], kernel, *window)), np.float32)
+    g = rng.standard_normal((size[0], outputs, *ConvGeometry(*window).output_size(size[2:], kernel)), np.float32)
     turned = [np.moveaxis(np.ascontiguousarray(np.moveaxis(a, 1, -1)), -1, 1) for a in (x, g)]
     made = [None, np.empty_like(turned[0]), np.empty_like(w)]
     try:
-        run = convolution.Forward(1, x, w, None, g.shape[2:], False, *window, groups)
+        run = convolution.Forward(1, x, w, None, g.shape[2:], False, ConvGeometry(*window, groups))
         made[0] = run(x, w, None)
         served = "f"
     except primitives.Unsupported:
         served = "-"
-    served += "x" if convolution.backward_input(turned[1], w, made[1], *window, groups) else "-"
-    served += "w" if convolution.backward_weight(turned[1], turned[0], made[2], *window, groups) else "-"
-    wanted = [_conv.forward(np, x, w, None, *window, groups), _conv.backward_input(np, g, w, size, *window, groups),
-              _conv.backward_weight(np, g, x, w.shape, *window, groups)]
+    served += "x" if convolution.backward_input(turned[1], w, made[1], ConvGeometry(*window, groups)) else "-"
+    served += "w" if convolution.backward_weight(turned[1], turned[0], made[2], ConvGeometry(*window, groups)) else "-"
+    wanted = [by_numpy.forward(np, x, w, None, ConvGeometry(*window, groups)),
+              by_numpy.backward_input(np, g, w, size, ConvGeometry(*window, groups)),
+              by_numpy.backward_weight(np, g, x, w.shape, ConvGeometry(*window, groups))]
     for s, a, b in zip(served, made, wanted):
         assert s == "-" or np.allclose(a, b, atol=1e-4 * abs(b).max()), s
     print(served, end=" ")
@@ -502,10 +499,18 @@ case((1, 32, 32, 32), 32, (3, 3), 1, 1)
 @pytest.mark.parametrize(
     "depth, window",
     [  # depth of the picture; (kernel, stride, padding, dilation) in depth
-        (6, (3, 1, 1, 1)), (6, (5, 1, 2, 1)), (2, (5, 1, 2, 1)), (1, (3, 1, 1, 1)), (6, (3, 1, 0, 1)),
-        (6, (3, 1, 2, 2)), (6, (2, 1, 1, 1)), (6, (3, 2, 1, 1)), (7, (3, 3, 1, 1)), (3, (4, 3, 5, 2)),
+        (6, (3, 1, 1, 1)),
+        (6, (5, 1, 2, 1)),
+        (2, (5, 1, 2, 1)),
+        (1, (3, 1, 1, 1)),
+        (6, (3, 1, 0, 1)),
+        (6, (3, 1, 2, 2)),
+        (6, (2, 1, 1, 1)),
+        (6, (3, 2, 1, 1)),
+        (7, (3, 3, 1, 1)),
+        (3, (4, 3, 5, 2)),
     ],
-)  # fmt: skip
+)
 def test_channels_apart_in_three_dims(depth: int, window: Any, count: int) -> None:
     """By convolutions of pictures: X3D's took ten times as long."""
     from engine.backends.onednn import convolution
@@ -516,9 +521,9 @@ def test_channels_apart_in_three_dims(depth: int, window: Any, count: int) -> No
     x, w, b = channels_last(count, 16, depth, 9, 8), rand(16, 1, kernel, 3, 3), rand(16)
     geometry = (stride, 2, 1), (padding, 1, 1), (dilation, 1, 1), 16
     for bias in (None, b):
-        wanted = _conv.forward(np, np.ascontiguousarray(x), w, bias, *geometry)
+        wanted = by_numpy.forward(np, np.ascontiguousarray(x), w, bias, ConvGeometry(*geometry))
         for given in (x, np.ascontiguousarray(x)):
-            run = convolution.forward("key", given, w, bias, wanted.shape[2:], True, *geometry)
+            run = convolution.forward("key", given, w, bias, wanted.shape[2:], True, ConvGeometry(*geometry))
             assert isinstance(run, convolution.Slices)
             made = run(given, w, bias)
             assert type(made) is ChannelsLast and lies_channels_last(made)
@@ -550,13 +555,13 @@ def test_layers_of_plans_that_the_op_does_faster_are_left_to_it() -> None:
 def test_single_elements_of_pictures_in_torchs_order_are_products(size: Any, stride: int) -> None:
     """To turn a picture for a convolution of its elements alone to few channels takes longer than their product."""
     from engine.backends.onednn.primitives import ready
-    from engine.ops.onednn import conv as own
+    from engine.ops.convolution import onednn as own
 
     assert ready()
     n = len(size) - 2
     x, w, b = rand(*size), rand(5, 16, *(1,) * n), rand(5)
     window = (stride,) * n, (0,) * n, (1,) * n
-    wanted = _conv.forward(np, x, w, b, *window, 1)
+    wanted = by_numpy.forward(np, x, w, b, ConvGeometry(*window, 1))
     made = own._convolution(np, x, w, b, *window, False, (0,) * n, 1)
     close(made, wanted)
     assert made.flags.c_contiguous and type(made) is np.ndarray
@@ -564,7 +569,7 @@ def test_single_elements_of_pictures_in_torchs_order_are_products(size: Any, str
     assert lies_channels_last(turned)
     g = rand(*wanted.shape)
     of_w = own._convolution_backward_weight(np, g, x, w.shape, *window, 1)
-    close(of_w, _conv.backward_weight(np, g, x, w.shape, *window, 1))
+    close(of_w, by_numpy.backward_weight(np, g, x, w.shape, ConvGeometry(*window, 1)))
 
 
 @needs_library
@@ -579,7 +584,7 @@ for rows, depth, outputs in [(4, 96, 512), (31, 96, 512), (32, 96, 512), (32, 96
     run = prepared.product(x, w, bias, out, (("eltwise", 32, 0.0, 0.0),))
     run(primitives.address(x), primitives.address(out))
     np.testing.assert_allclose(out, (x.astype(float) @ w.T + bias).clip(0), atol=1e-4)
-    print(rows, outputs, np.shares_memory(run._primitive.extra["kept"][0], w))
+    print(rows, outputs, np.shares_memory(run._primitive.extra["retained"][0], w))
 """
     lies = [line.split()[2] == "True" for line in python(code, ONEDNN_MAX_CPU_ISA="AVX2").splitlines()]
     assert lies == [False, False, True, False, False, True]

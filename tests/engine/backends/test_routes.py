@@ -17,7 +17,8 @@ import pytest
 
 import engine
 from engine import backends
-from engine.backends import onednn, routes
+from engine.backends import onednn, routes, verdicts
+from engine.backends.file_cache import Cache
 from engine.dispatch import OPS, binder, choosing, providers
 from engine.ops import calibration
 
@@ -29,7 +30,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing measured before and after; what is measured here is taken."""
     monkeypatch.setenv("ENGINE_ROUTES", "kept")
     monkeypatch.setitem(routes._state, "read", False)
-    monkeypatch.setitem(routes._state, "warned", False)
+    monkeypatch.setattr(routes._verdicts, "warned", False)
     routes.forget()
     yield
     routes.forget()
@@ -69,9 +70,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return kernel
 
     monkeypatch.setattr(record, "kernel", stand_in("numpy"))
-    monkeypatch.setitem(providers, "blocks", lambda record: stand_in("blocks"))
+    monkeypatch.setattr(providers, "blocks", lambda record: stand_in("blocks"))
     monkeypatch.setattr(choosing, "onednn_kernels", lambda: True)
-    monkeypatch.delitem(choosing.GENERATED, "hardsigmoid")  # whose code would be in front of all three
+    monkeypatch.setattr(OPS["hardsigmoid"], "generated", "")  # whose code would be in front of all three
     monkeypatch.setitem(record.kernels, "onednn", stand_in("onednn"))
     binder.routes_changed({"hardsigmoid"})
     yield said
@@ -119,8 +120,16 @@ def test_rows_decide_by_class_of_size(served: list[str]) -> None:
     row = {5: "numpy", 6: "blocks", 7: "numpy", 8: "onednn"}  # from 1024, 4096, 16384 and 65536 elements
     routes.keep({"hardsigmoid": row})
     assert [way(served, n) for n in (10, 1024, 4095, 4096, 16383, 16384, 65535, 65536, 10**6)] == [
-        "numpy", "numpy", "numpy", "blocks", "blocks", "numpy", "numpy", "onednn", "onednn",
-    ]  # fmt: skip
+        "numpy",
+        "numpy",
+        "numpy",
+        "blocks",
+        "blocks",
+        "numpy",
+        "numpy",
+        "onednn",
+        "onednn",
+    ]
     routes.forget()
     assert way(served, OPS["hardsigmoid"].large) == "onednn"
     routes.keep({"hardsigmoid": dict.fromkeys(row, "numpy")})
@@ -132,10 +141,10 @@ def test_the_faster_route_is_taken_and_kept(timed: Callable[..., list[str]], ser
     rows = backends.calibrate(["hardsigmoid"])
     assert {(r.static, r.chosen) for r in rows} == {("numpy", "numpy"), ("onednn", "numpy")}
     assert way(served, 100_000) == "numpy"
-    assert routes.kept() == {"hardsigmoid": dict.fromkeys(calibration.ELEMENTS, "numpy")}
+    assert routes.stored() == {"hardsigmoid": dict.fromkeys(calibration.ELEMENTS, "numpy")}
     routes.forget()
     routes.read()  # as another process does
-    assert routes.chosen == routes.kept()
+    assert routes.chosen == routes.stored()
 
 
 def test_a_little_faster_or_faster_once_is_not_enough(timed: Callable[..., list[str]]) -> None:
@@ -165,7 +174,7 @@ def test_static_takes_nothing(
     monkeypatch.setenv("ENGINE_ROUTES", "static")
     timed({"numpy": 1.0, "onednn": 2.0})
     backends.calibrate(["hardsigmoid"])
-    assert routes.chosen == {} and set(routes.kept()) == {"hardsigmoid"}
+    assert routes.chosen == {} and set(routes.stored()) == {"hardsigmoid"}
     routes.read()
     assert way(served, 100_000) == "onednn"
 
@@ -188,9 +197,9 @@ def test_the_file_of_another_processor(timed: Callable[..., list[str]], monkeypa
     backends.calibrate(["hardsigmoid"])
     theirs = routes.path()
     monkeypatch.setattr(routes, "_model", lambda: "Another Processor")
-    assert routes.path() != theirs and routes.kept() == {}
+    assert routes.path() != theirs and routes.stored() == {}
     shutil.copy(theirs, routes.path())  # even under this one's name
-    assert routes.kept() == {}
+    assert routes.stored() == {}
 
 
 @pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA", "ENGINE_ONEDNN", "OPENBLAS_CORETYPE"])
@@ -220,7 +229,7 @@ def test_a_damaged_file(damage: str, timed: Callable[..., list[str]], served: li
     file = routes.path()
     whole = file.read_bytes()
     if damage == "of other content":
-        routes._cache().put(tuple(routes.identity().values()), ".json", b'{"for": 3}')
+        Cache(verdicts.folder()).put(tuple(routes.identity().values()), ".cpu.json", b'{"for": 3}')
     else:
         file.write_bytes({"cut": whole[:-9], "changed": whole.replace(b"numpy", b"onedn", 1), "empty": b""}[damage])
     routes.forget()
@@ -244,6 +253,7 @@ def test_a_folder_that_cannot_be_written(
         backends.calibrate(["hardsigmoid"])  # said once
 
 
+@pytest.mark.long
 def test_two_processes_at_once(tmp_path: Path) -> None:
     """Each sees a whole file at any time, and both leave one."""
     code = """
@@ -254,12 +264,12 @@ from engine.ops import calibration
 calibration.ROUNDS = 1
 for n in range(10):
     backends.calibrate(["hardsigmoid", "leaky_relu"][:1 + n % 2])
-    assert "hardsigmoid" in routes.kept(), n
+    assert "hardsigmoid" in routes.stored(), n
 """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     both = [subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=ROOT) for _ in range(2)]
     assert [one.wait(120) for one in both] == [0, 0]
-    left = sorted((tmp_path / "engine" / "routes").iterdir())
+    left = sorted((tmp_path / "engine" / "verdicts").iterdir())
     assert [f.suffix for f in left] == [".json"]  # nothing half-written
     document = json.loads(left[0].read_bytes()[32:])
     assert set(document["routes"]) == {"hardsigmoid", "leaky_relu"}

@@ -32,6 +32,7 @@ def test_replay(gpu: Any) -> None:
     assert engine.allclose(y.cpu(), engine.ones(4).exp())
 
 
+@pytest.mark.long
 def test_memory_of_a_graph_is_its_own(gpu: Any) -> None:
     x = engine.ones(4, device="cuda")
     g = cuda.CUDAGraph()
@@ -50,13 +51,19 @@ def test_memory_of_a_graph_is_its_own(gpu: Any) -> None:
     assert z.tolist() == [7.0] * 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: x.cpu(), lambda x: bool(x.sum() > 0),
-        lambda x: engine.ones(3).cuda(), lambda x: cuda.synchronize(), lambda x: float(x[0]),
+        lambda x: x.sum().item(),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+        lambda x: bool(x.sum() > 0),
+        lambda x: engine.ones(3).cuda(),
+        lambda x: cuda.synchronize(),
+        lambda x: float(x[0]),
     ],
-)  # fmt: skip
+)
 def test_what_needs_the_host_is_refused(call: Any, gpu: Any) -> None:
     x = engine.ones(4, device="cuda")
     g = cuda.CUDAGraph()
@@ -73,6 +80,7 @@ def test_the_default_stream_is_refused(gpu: Any) -> None:
         cuda.CUDAGraph().capture_begin()
 
 
+@pytest.mark.long
 def test_a_train_step(gpu: Any) -> None:
     """Forward, backward and an optimizer's step in one graph, as the same steps without one."""
 
@@ -109,6 +117,7 @@ def test_a_train_step(gpu: Any) -> None:
     assert engine.allclose(w.detach().cpu(), wanted)
 
 
+@pytest.mark.long
 def test_graphed_callables(gpu: Any) -> None:
     class Scale(engine.nn.Module):
         def __init__(self) -> None:
@@ -138,7 +147,7 @@ def test_graphed_callables(gpu: Any) -> None:
     assert double(engine.tensor([3.0, 4.0], device="cuda")).tolist() == [6.0, 8.0]
 
 
-# --- random numbers: Note [Random numbers in graphs] in engine/ops/cuda/random.py
+# --- random numbers: Note [Random numbers in graphs] in engine/ops/random/cuda.py
 
 
 @pytest.fixture
@@ -161,6 +170,7 @@ def _drawn(x: Any) -> list[Any]:
     return [dropped.detach(), grad, *like, *made, x.clone().uniform_(2, 3), x.clone().exponential_()]
 
 
+@pytest.mark.long
 def test_random_numbers_of_replays_are_those_of_the_cpu(own: Any) -> None:
     x = engine.linspace(0, 2, 33).cuda()
     _drawn(x)  # kernels are compiled
@@ -181,6 +191,7 @@ def test_random_numbers_of_replays_are_those_of_the_cpu(own: Any) -> None:
     assert not engine.allclose(rounds[0][0], rounds[1][0])
 
 
+@pytest.mark.long
 def test_a_generator_of_ones_own_and_a_seed_between_replays(own: Any) -> None:
     generator = engine.Generator("cuda").manual_seed(5)
     engine.rand(8, device="cuda", generator=generator)
@@ -197,6 +208,7 @@ def test_a_generator_of_ones_own_and_a_seed_between_replays(own: Any) -> None:
     assert (y.cpu() == first).all()
 
 
+@pytest.mark.long
 def test_make_graphed_callables_draws_anew(own: Any) -> None:
     net = engine.nn.Sequential(engine.nn.Linear(6, 6), engine.nn.Dropout(0.5)).cuda()
     x = engine.rand(4, 6).cuda()
@@ -205,6 +217,7 @@ def test_make_graphed_callables_draws_anew(own: Any) -> None:
     assert ((first == 0) != (second == 0)).any()
 
 
+@pytest.mark.long
 def test_without_own_kernels_a_draw_in_a_graph_says_why_it_cannot_be(gpu: Any) -> None:
     if standin.REAL or standin.KERNELS:
         pytest.skip("own kernels draw")

@@ -15,6 +15,7 @@ from tests.engine import standin
 pytestmark = pytest.mark.cuda
 
 
+@pytest.mark.long
 def test_counts(gpu: Any) -> None:
     gc.collect()
     before = cuda.memory_allocated()
@@ -36,6 +37,7 @@ def test_counts(gpu: Any) -> None:
     assert 0 < free <= total
 
 
+@pytest.mark.long
 def test_out_of_memory(gpu: Any) -> None:
     cuda.set_per_process_memory_fraction(0.01)
     try:
@@ -90,6 +92,7 @@ def test_layouts_survive_the_way_there_and_back(gpu: Any) -> None:
 
 
 @pytest.mark.skipif(standin.REAL, reason="a card does not tell")
+@pytest.mark.long
 def test_freed_memory_is_not_what_it_was(gpu: Any) -> None:
     x = engine.ones(4, device="cuda")
     held = x._array._held

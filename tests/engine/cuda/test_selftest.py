@@ -37,14 +37,14 @@ def test_route(name: str, gpu: Any) -> None:
 def test_a_wrong_kernel_is_switched_off_and_remembered(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "CHECKS", {n: selftest.CHECKS[n] for n in ("softmax", "pooling")})
     plant = shim.Plant("= expf(", "= expf(1.01f * ")
-    monkeypatch.setattr(kernels, "other", [compiling.Shim(kept=compiling.Cache(cache), change=plant)])
+    monkeypatch.setattr(kernels, "other", [compiling.Shim(files=compiling.Cache(cache), change=plant)])
     with standin.running(checks=True, kernels=True):
         rows = selftest.run()
         assert [row.verdict for row in rows] == ["off", "ok"] and plant.fits
         assert rows[0].why.startswith("own kernels of softmax are not used; differs by ")
         assert routes.active()["softmax"] == "off"
-    (kept,) = cache.rglob("verdict-*.json")
-    assert json.loads(kept.read_text())["routes"]["softmax"]["verdict"] == "differs"
+    (kept,) = cache.rglob("*.cuda.json")
+    assert json.loads(kept.read_bytes()[32:])["routes"]["softmax"]["verdict"] == "differs"
     with standin.running(checks=True, kernels=True):  # the next process
         x = engine.ones(3, 4, device="cuda")
         with pytest.warns(RuntimeWarning, match="CUDA routes softmax gave other numbers than the CPU"):
@@ -63,7 +63,7 @@ def test_a_check_finds_what_the_small_check_of_its_route_does_not(
     monkeypatch.setattr(selftest, "CHECKS", {"things": (1e-6, results, ("own",))})
     (row,) = selftest.run()
     assert row.verdict == "off" and row.why == "own kernels of own are not used; differs by 1"
-    assert not one.on() and routes.kept()["routes"]["own"]["verdict"] == "differs"
+    assert not one.on() and routes.stored()["routes"]["own"]["verdict"] == "differs"
     results = lambda where: [engine.full((2,), 1.0 + (where == "cuda"), device=where)]  # the fallback is wrong as well
     monkeypatch.setattr(selftest, "CHECKS", {"things": (1e-6, results, ("own",))})
     (row,) = selftest.run()

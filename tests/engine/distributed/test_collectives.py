@@ -83,6 +83,7 @@ CALLS = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("size", [2, 4])
 def test_every_call(size: int, transport: str, tmp_path: Path) -> None:
@@ -174,6 +175,7 @@ def test_a_rank_that_dies_is_named_by_the_others_at_once(how: str, tmp_path: Pat
         assert lines[1] == "recv: rank 1 has ended; the other processes cannot go on without it"
 
 
+@pytest.mark.long
 def test_a_rank_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
     body = """
         if rank == 0:
@@ -195,6 +197,7 @@ def test_a_rank_that_does_not_come_ends_the_wait(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 @WITH_MPI
 def test_a_rank_that_does_not_come_is_named_under_mpirun(tmp_path: Path) -> None:
     body = """

@@ -43,9 +43,14 @@ def test_what_no_store_made_is_refused_and_left_as_it_is(kind: str, tmp_path: Pa
     target = tmp_path / "target"
     target.write_text("notes")
     words = {
-        "device": "a device", "folder": "a folder", "link": "a symbolic link", "dangling": "a symbolic link",
-        "pipe": "a pipe", "text": "a file with other content", "large": "a file with other content",
-    }  # fmt: skip
+        "device": "a device",
+        "folder": "a folder",
+        "link": "a symbolic link",
+        "dangling": "a symbolic link",
+        "pipe": "a pipe",
+        "text": "a file with other content",
+        "large": "a file with other content",
+    }
     if kind == "device":
         path = Path(os.devnull)
     elif kind == "folder":

@@ -49,10 +49,13 @@ def _job(body: str, size: int, folder: Path, timeout: float = 60, backend: str =
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(rank), str(size), str(folder / "store"), str(timeout), backend],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         for rank in range(size)
-    ]  # fmt: skip
+    ]
     found = []
     for process in processes:
         try:
@@ -137,6 +140,7 @@ CALLS = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_call(size: int, tmp_path: Path) -> None:
     assert "".join(well(_job(CALLS, size, tmp_path))).count("done") == size
@@ -178,6 +182,7 @@ def test_both_kinds_of_device(tmp_path: Path) -> None:
     assert "".join(well(_job(body, 2, tmp_path, backend="cpu:gloo,cuda:nccl"))).count("both") == 2
 
 
+@pytest.mark.long
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     body = """
         dist.barrier()
@@ -188,6 +193,7 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     assert _job(body, 2, tmp_path, timeout=2)[0].out == "named\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("patience", ["60", "0.5"])
 def test_a_rank_that_dies_within_a_call_is_named(
     patience: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The recipes of docs/scaling.md, run as they stand there, and the scaling model's own rules."""
+"""The recipes of docs/how-to/scaling.md, run as they stand there, and the scaling model's own rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def _recipe(name: str, folder: Path) -> Path:
-    text = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "scaling.md").read_text(encoding="utf-8")
     found = re.search(rf"<!-- recipe: {name} -->\n```python\n(.*?)```", text, re.S)
     assert found is not None
     path = folder / "train.py"
@@ -39,11 +39,12 @@ def _run(command: list[str], folder: Path) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=180, check=False, cwd=folder, env=environment
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+@pytest.mark.long
 @WITH_MPI
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_mpirun(ranks: int, tmp_path: Path) -> None:
@@ -140,26 +141,41 @@ PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:8
 )
 def test_slurm(slurm: dict[str, str], tmp_path: Path) -> None:
     script = (
-        (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").partition("#!/bin/bash\n")[2].partition("```")[0]
+        (ROOT / "docs" / "how-to" / "scaling.md")
+        .read_text(encoding="utf-8")
+        .partition("#!/bin/bash\n")[2]
+        .partition("```")[0]
     )
     _recipe("mpirun", tmp_path)
     (tmp_path / "job.sh").write_text("#!/bin/bash\n" + script)
     environment = {
-        **slurm, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+        **slurm,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
         "PATH": f"{Path(sys.executable).parent}:{slurm['PATH']}",
-    }  # fmt: skip
+    }
     here = ["--nodes=1", "--ntasks-per-node=2", "--overcommit"]  # instead of the recipe's four machines
     done = subprocess.run(
-        ["sbatch", "--wait", *here, "--output=out.txt", "job.sh"], cwd=tmp_path, env=environment, capture_output=True,
-        text=True, timeout=120, check=False,
-    )  # fmt: skip
+        ["sbatch", "--wait", *here, "--output=out.txt", "job.sh"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     out = (tmp_path / "out.txt").read_text()
     found = re.fullmatch(r"2 ranks, loss ([\d.]+)\n", out)
     assert found is not None and float(found[1]) < 1, done.stderr + out
     alone = subprocess.run(
         ["srun", "--mpi=none", "-n", "2", "--overcommit", sys.executable, "-m", "engine.torch_alias", "train.py"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert alone.returncode and "srun --mpi=pmi2" in alone.stderr, alone.stderr
 
 

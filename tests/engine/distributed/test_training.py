@@ -28,6 +28,7 @@ NETS = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_ddp_and_sync_batch_norm_equal_one_process(transport: str, size: int, tmp_path: Path) -> None:
@@ -105,8 +106,11 @@ def test_modules_that_differ_are_refused(transport: str, tmp_path: Path) -> None
     assert "".join(well(job(body, 2, tmp_path, transport=transport))).count("True") == 2
 
 
-@pytest.mark.parametrize(("transport", "size"), [("shared memory", 2), pytest.param("mpi", 2, marks=WITH_MPI),
-                                                   pytest.param("mpi", 4, marks=WITH_MPI)])  # fmt: skip
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("transport", "size"),
+    [("shared memory", 2), pytest.param("mpi", 2, marks=WITH_MPI), pytest.param("mpi", 4, marks=WITH_MPI)],
+)
 def test_zero_redundancy_optimizer_equals_its_optimizer(transport: str, size: int, tmp_path: Path) -> None:
     body = (
         NETS

@@ -75,7 +75,8 @@ def distributions(E: Any) -> dict[str, tuple[Any, Any]]:
         "relaxed_one_hot": (D.RelaxedOneHotCategorical(t(0.7), logits=logits), rows),
         "student": (D.StudentT(a + 0.6, loc, scale), real),
         "transformed": (
-            D.TransformedDistribution(D.Normal(loc, scale), [T.AffineTransform(1.0, -2.0), T.SigmoidTransform()]), unit,
+            D.TransformedDistribution(D.Normal(loc, scale), [T.AffineTransform(1.0, -2.0), T.SigmoidTransform()]),
+            unit,
         ),
         "uniform": (D.Uniform(loc, loc + scale), loc + scale * p),
         "von_mises": (D.VonMises(loc, scale), real),
@@ -97,7 +98,7 @@ def distributions(E: Any) -> dict[str, tuple[Any, Any]]:
         "pareto_other": (D.Pareto(scale / 2, a), t(3.0, 4.0, 5.0)),
         "uniform_inside": (D.Uniform(t(0.1, 0.2, 0.5), t(0.9, 0.6, 1.0)), t(0.5, 0.5, 0.6)),
         "uniform_outside": (D.Uniform(loc - 3, loc + 9), real),
-    }  # fmt: skip
+    }
 
 
 def transforms(E: Any) -> dict[str, tuple[Any, Any]]:
@@ -151,9 +152,12 @@ def attempt(make: Any) -> Any:
 def facts(d: Any, x: Any) -> dict[str, Any]:
     """What a distribution says of itself and of values."""
     found = {
-        "repr": repr(d), "support": str(d.support), "shape": [list(d.batch_shape), list(d.event_shape)],
-        "rsample": bool(d.has_rsample), "log_prob": attempt(lambda: d.log_prob(x)),
-    }  # fmt: skip
+        "repr": repr(d),
+        "support": str(d.support),
+        "shape": [list(d.batch_shape), list(d.event_shape)],
+        "rsample": bool(d.has_rsample),
+        "log_prob": attempt(lambda: d.log_prob(x)),
+    }
     for name in NUMBERS:
         found[name] = attempt(lambda n=name: getattr(d, n)() if n == "entropy" else getattr(d, n))
     found["cdf"] = attempt(lambda: d.cdf(x))
@@ -175,10 +179,13 @@ def record(E: Any) -> dict[str, Any]:
     for name, (transform, x) in transforms(E).items():
         y = transform(x)
         moved[name] = {
-            "y": numbers(y), "back": attempt(lambda t=transform, y=y: t.inv(y)),
+            "y": numbers(y),
+            "back": attempt(lambda t=transform, y=y: t.inv(y)),
             "slope": attempt(lambda t=transform, x=x, y=y: t.log_abs_det_jacobian(x, y)),
-            "repr": repr(transform), "domain": str(transform.domain), "codomain": str(transform.codomain),
-        }  # fmt: skip
+            "repr": repr(transform),
+            "domain": str(transform.domain),
+            "codomain": str(transform.codomain),
+        }
     return {"facts": found_of, "kl": kl, "transforms": moved}
 
 

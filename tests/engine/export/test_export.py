@@ -62,3 +62,29 @@ def test_gradients_flow_through_an_exported_program() -> None:
     found = dict(zip(names, engine.autograd.grad((program(x) ** 3).sum(), list(program.parameters()))))
     for (name, _), gradient in zip(net.named_parameters(), expected):
         engine.testing.assert_close(found[name], gradient)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, i: x[i],
+        lambda x, i: x[:, i],
+        lambda x, i: x[..., i, :],
+        lambda x, i: x[x > 3] * i[0],
+        lambda x, i: x.index_put((None, i), x[:, i] + 1),
+        lambda x, i: x.clone().index_put_((i,), x[i] + 1, accumulate=True),
+        lambda x, i: torch_ops_index(x, i),
+    ],
+)
+def test_an_index_that_is_an_input_stays_one(read) -> None:
+    class Model(nn.Module):
+        def forward(self, x, i):
+            return read(x, i)
+
+    x, first, second = engine.arange(24.0).reshape(3, 4, 2), engine.tensor([1, 1]), engine.tensor([2, 0])
+    program = export.export(Model(), (x, first)).module()
+    assert engine.equal(program(x, first), read(x, first)) and engine.equal(program(x, second), read(x, second))
+
+
+def torch_ops_index(x, i):
+    return engine.ops.aten._unsafe_index.Tensor(x, [None, i])

@@ -116,9 +116,7 @@ def programs(lib: Any) -> dict[str, Callable[[], Any]]:
         ),
         "in place": lambda: vmap(lambda v: v.clone().add_(1).mul_(v))(X),
         "convolution": lambda: vmap(grad(conv), in_dims=(None, 0))(arr(2, 1, 2, 2), arr(3, 1, 4, 4)),
-        "layer norm": lambda: vmap(
-            grad(lambda w, v: F.layer_norm(v, (3,), w).pow(3).sum()), in_dims=(None, 0)
-        )(x, X),
+        "layer norm": lambda: vmap(grad(lambda w, v: F.layer_norm(v, (3,), w).pow(3).sum()), in_dims=(None, 0))(x, X),
         "embedding": lambda: vmap(grad(lambda w, i: F.embedding(i, w).pow(2).sum()), in_dims=(None, 0))(
             W, lib.tensor([[0, 1], [1, 1]])
         ),
@@ -128,7 +126,7 @@ def programs(lib: Any) -> dict[str, Callable[[], Any]]:
         "attention": lambda: vmap(grad(lambda q: F.scaled_dot_product_attention(q, q, q).pow(2).sum()))(
             arr(2, 2, 3, 4)
         ),
-    }  # fmt: skip
+    }
 
 
 def flat(value: Any, kind: type) -> list[Any]:

@@ -203,8 +203,10 @@ def programs(lib: Any) -> dict[str, Callable[[], Any]]:
         "ensembling": ensemble,
         "jacobians": lambda: [j(predict, argnums=n)(w, b, x) for j in (jacrev, jacfwd) for n in (0, 1, 2)],
         "hessians": lambda: [
-            hessian(predict, argnums=2)(w, b, x), jacfwd(jacfwd(predict, 2), 2)(w, b, x),
-            jacrev(jacfwd(predict, 2), 2)(w, b, x), vmap(hessian(predict, 2), (None, None, 0))(w, b, arr(2, 4)),
+            hessian(predict, argnums=2)(w, b, x),
+            jacfwd(jacfwd(predict, 2), 2)(w, b, x),
+            jacrev(jacfwd(predict, 2), 2)(w, b, x),
+            vmap(hessian(predict, 2), (None, None, 0))(w, b, arr(2, 4)),
         ],
         "hessian products": lambda: [
             jvp(grad(lambda v: v.sin().sum()), (x,), (arr(4, start=2),))[1],
@@ -219,17 +221,21 @@ def programs(lib: Any) -> dict[str, Callable[[], Any]]:
         "batched gradients": batched,
         "a rule of one's own": lambda: [vmap(Cube.apply)(x), vmap(grad(first))(x), vmap(first, out_dims=1)(w)],
         "a generated rule": lambda: [
-            vmap(Scaled.apply)(x, x), vmap(Scaled.apply, (0, None))(x, x[1]), vmap(vmap(Scaled.apply))(w, w),
-            vmap(Scaled.apply, (None, 1))(x[0], w), vmap(grad(Scaled.apply, argnums=1), (0, None))(x, x[2]),
+            vmap(Scaled.apply)(x, x),
+            vmap(Scaled.apply, (0, None))(x, x[1]),
+            vmap(vmap(Scaled.apply))(w, w),
+            vmap(Scaled.apply, (None, 1))(x[0], w),
+            vmap(grad(Scaled.apply, argnums=1), (0, None))(x, x[2]),
         ],
         "derivatives of a generated rule": lambda: [
-            vmap(jacfwd(Scaled.apply))(x, x), vmap(hessian(Scaled.apply))(x, x),
+            vmap(jacfwd(Scaled.apply))(x, x),
+            vmap(hessian(Scaled.apply))(x, x),
             hessian(lambda v: Scaled.apply(v, x).sum())(x),
         ],
         "tangents by jvp": lambda: jvp(Scaled.apply, (x, x + 1), (x, x * 2)),
         "no dimension of its own": lambda: vmap(lambda v: (v, b), out_dims=(0, None))(x),
         "reductions of one number": lambda: vmap(lambda v: (v.sum(), v.mean(), v.amax(0), v.logsumexp(0)))(x),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -32,20 +32,15 @@ def named(graph: fx.Graph) -> dict[str, fx.Node]:
 def test_text() -> None:
     graph = small()
     assert str(graph) == (
-        "graph():\n"
-        "    %x : [num_users=1] = placeholder[target=x]\n"
-        "    %y : torch.Tensor [num_users=1] = placeholder[target=y](default=3.0)\n"
-        "    %add : [num_users=2] = call_function[target=torch.add](args = (%x, %y), kwargs = {})\n"
-        "    %relu : [num_users=2] = call_method[target=relu](args = (%add,), kwargs = {})\n"
-        "    %p_q : [num_users=1] = get_attr[target=p.q]\n"
-        "    %sub_mod_0 : [num_users=1] = call_module[target=sub.mod.0](args = (%relu, %p_q), kwargs = {k: [%add]})\n"
-        "    return (sub_mod_0, relu)"
+        "graph():\n    %x : [num_users=1] = placeholder[target=x]\n    %y : torch.Tensor [num_users=1] = "
+        "placeholder[target=y](default=3.0)\n    %add : [num_users=2] = call_function[target=torch.add](args = (%x, "
+        "%y), kwargs = {})\n    %relu : [num_users=2] = call_method[target=relu](args = (%add,), kwargs = {})\n    "
+        "%p_q : [num_users=1] = get_attr[target=p.q]\n    %sub_mod_0 : [num_users=1] = "
+        "call_module[target=sub.mod.0](args = (%relu, %p_q), kwargs = {k: [%add]})\n    return (sub_mod_0, relu)"
     )
     assert graph.python_code("self").src == (
-        "\n\n\ndef forward(self, x, y : torch.Tensor = 3.0):\n"
-        "    add = torch.add(x, y);  x = y = None\n"
-        "    relu = add.relu()\n"
-        "    p_q = self.p.q\n"
+        "\n\n\ndef forward(self, x, y : torch.Tensor = 3.0):\n    add = torch.add(x, y);  x = y = None\n    relu = "
+        "add.relu()\n    p_q = self.p.q\n"
         '    sub_mod_0 = getattr(self.sub.mod, "0")(relu, p_q, k = [add]);  p_q = add = None\n'
         "    return (sub_mod_0, relu)\n    "
     )
@@ -55,17 +50,70 @@ def test_names() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     targets = [
-        "relu", "relu_1", "relu_1", "_x", "for", "None", "a.b", "__len__", "x2y", "add_100", "add_100", "F", "torch",
-        "self", "inf", "print", "HTTPServer", "addBmm", "a1", "a_", "_", "0", "list", "tensor", "None_1",
-    ]  # fmt: skip
+        "relu",
+        "relu_1",
+        "relu_1",
+        "_x",
+        "for",
+        "None",
+        "a.b",
+        "__len__",
+        "x2y",
+        "add_100",
+        "add_100",
+        "F",
+        "torch",
+        "self",
+        "inf",
+        "print",
+        "HTTPServer",
+        "addBmm",
+        "a1",
+        "a_",
+        "_",
+        "0",
+        "list",
+        "tensor",
+        "None_1",
+    ]
     assert [graph.call_method(t, (x,)).name for t in targets] == [
-        "relu", "relu_1", "relu_2", "_x", "for_1", "none", "a_b", "len_1", "x2y", "add_100", "add_101", "f", "torch_1",
-        "self", "inf_1", "print_1", "httpserver", "add_bmm", "a1", "a_", "_", "_0", "list_1", "tensor", "none_1",
-    ]  # fmt: skip
+        "relu",
+        "relu_1",
+        "relu_2",
+        "_x",
+        "for_1",
+        "none",
+        "a_b",
+        "len_1",
+        "x2y",
+        "add_100",
+        "add_101",
+        "f",
+        "torch_1",
+        "self",
+        "inf_1",
+        "print_1",
+        "httpserver",
+        "add_bmm",
+        "a1",
+        "a_",
+        "_",
+        "_0",
+        "list_1",
+        "tensor",
+        "none_1",
+    ]
     functions = [engine.add, operator.add, print, len, max, engine.nn.functional.relu, operator.getitem, getattr]
     assert [graph.call_function(f, (x,)).name for f in functions] == [
-        "add", "add_102", "print_2", "len_2", "max_1", "relu_3", "getitem", "getattr_1",
-    ]  # fmt: skip
+        "add",
+        "add_102",
+        "print_2",
+        "len_2",
+        "max_1",
+        "relu_3",
+        "getitem",
+        "getattr_1",
+    ]
     assert graph.create_node("placeholder", "x", name="hello world").name == "hello_world"
 
 

@@ -77,8 +77,16 @@ def test_transformer() -> None:
     module = fx.symbolic_trace(net)
     changed = Swapped(module).transform()
     assert [n.name for n in changed.graph.nodes] == [
-        "x", "n", "lin", "w", "mul", "add", "sigmoid", "mean", "output",
-    ]  # fmt: skip
+        "x",
+        "n",
+        "lin",
+        "w",
+        "mul",
+        "add",
+        "sigmoid",
+        "mean",
+        "output",
+    ]
     x = engine.randn(2, 4)
     assert engine.allclose(changed(x), engine.sigmoid(net.lin(x) + net.w * 2).mean(dim=1))
     assert fx.Transformer(module).transform().code == module.code

@@ -45,8 +45,10 @@ def test_data_classes_become_calls() -> None:
     x = fx.Proxy(graph.placeholder("x"))
     x.put(Box(x))
     assert [(n.op, n.name) for n in graph.nodes] == [
-        ("placeholder", "x"), ("call_function", "box"), ("call_method", "put"),
-    ]  # fmt: skip
+        ("placeholder", "x"),
+        ("call_function", "box"),
+        ("call_method", "put"),
+    ]
 
 
 def codes() -> dict[str, object]:
@@ -68,14 +70,14 @@ def test_functions_get_their_own_code_back() -> None:
     assert isinstance(engine.add(engine.ones(2), x), fx.Proxy)
     del x
     gc.collect()
-    assert codes() == before and _listening._count == 0
+    assert codes() == before and _listening._listener.count == 0
 
 
 def test_after_a_failed_trace() -> None:
     with pytest.raises(fx.proxy.TraceError):
         fx.symbolic_trace(lambda x: 1 if x > 0 else 2)
     gc.collect()
-    assert _listening._count == 0
+    assert _listening._listener.count == 0
     assert engine.nn.Linear(2, 2)(engine.ones(1, 2)).shape == (1, 2)
 
 

@@ -32,12 +32,9 @@ def test_chained_places_as_torch_replaces_them() -> None:
         "Match(anchor=relu, nodes_map={relu: relu_1, add: add_1, x: sigmoid, y: x})]"
     )
     assert module.code == (
-        "\n\n\ndef forward(self, x, y):\n"
-        "    mul = x * y;  y = None\n"
-        "    sigmoid = torch.sigmoid(mul);  mul = None\n"
-        "    mul_1 = sigmoid * x;  sigmoid = x = None\n"
-        "    sigmoid_1 = torch.sigmoid(mul_1);  mul_1 = None\n"
-        "    return sigmoid_1\n    "
+        "\n\n\ndef forward(self, x, y):\n    mul = x * y;  y = None\n    sigmoid = torch.sigmoid(mul);  mul = "
+        "None\n    mul_1 = sigmoid * x;  sigmoid = x = None\n    sigmoid_1 = torch.sigmoid(mul_1);  mul_1 = None\n    "
+        "return sigmoid_1\n    "
     )
     module.graph.lint()
 
@@ -82,9 +79,12 @@ def test_filters_literals_and_callbacks() -> None:
     module = fx.symbolic_trace(lambda x: engine.relu(x + 1) * engine.relu(x + x))
     seen = []
     found = replace_pattern_with_filters(
-        module, pattern, replacement, match_filters=[lambda match, graph, p: bool(seen.append(1)) or len(seen) > 1],
+        module,
+        pattern,
+        replacement,
+        match_filters=[lambda match, graph, p: bool(seen.append(1)) or len(seen) > 1],
         ignore_literals=True,
-    )  # fmt: skip
+    )
     assert len(found) == 1 and len(seen) == 2
     assert [n.target for n in found[0].replacements] == [operator.mul, engine.sigmoid]
     module = fx.symbolic_trace(lambda x: engine.relu(x + 1))

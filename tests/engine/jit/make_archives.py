@@ -137,8 +137,9 @@ class Containers(nn.Module):
 
 
 class Optionals(nn.Module):
-    def forward(self, x: Tensor, other: Optional[Tensor] = None, factors: Optional[List[float]] = None,
-                name: str = "plain") -> Tuple[Tensor, Optional[Tensor], str]:  # fmt: skip
+    def forward(
+        self, x: Tensor, other: Optional[Tensor] = None, factors: Optional[List[float]] = None, name: str = "plain"
+    ) -> Tuple[Tensor, Optional[Tensor], str]:
         if other is not None:
             x = x + other
         if factors is not None:
@@ -168,9 +169,14 @@ class Convnet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2),
-            nn.Conv2d(4, 4, 3, padding=1, groups=2, bias=False), nn.GroupNorm(2, 4), nn.SiLU(),
-        )  # fmt: skip
+            nn.Conv2d(3, 4, 3, stride=2, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 4, 3, padding=1, groups=2, bias=False),
+            nn.GroupNorm(2, 4),
+            nn.SiLU(),
+        )
         self.up = nn.ConvTranspose2d(4, 2, 2, stride=2)
         self.head = nn.Linear(4, 5)
 
@@ -198,8 +204,18 @@ class Numbers(nn.Module):
         ints = [n // 3, n % 3, -n // 4, max(n, 3), min(n, 2), abs(-n), int(f), n << 2, n & 6, n | 1, n ^ 3, len([1, n])]
         ints.append(sum([n, 1]))
         ints.sort()
-        floats = [n / 4, f * n, f**2, math.sqrt(f), math.floor(f) * 1.0, math.exp(f), float(round(f)), float(n),
-                  math.pi, float(x.item()) if x.numel() == 1 else float(x.sum())]  # fmt: skip
+        floats = [
+            n / 4,
+            f * n,
+            f**2,
+            math.sqrt(f),
+            math.floor(f) * 1.0,
+            math.exp(f),
+            float(round(f)),
+            float(n),
+            math.pi,
+            float(x.item()) if x.numel() == 1 else float(x.sum()),
+        ]
         text = ",".join([str(i) for i in ints]) + " %s %d" % ("and", n) + f"{n}"
         return ints, floats, text.replace("and", "or"), n in ints, text.find("or")
 
@@ -340,7 +356,7 @@ def cases() -> Dict[str, Callable[[], Tuple[Any, List[tuple]]]]:
         "traced": lambda: (torch.jit.trace(Traced().eval(), (picture,), strict=False), [(picture,)]),
         "traced_recurrent": lambda: (torch.jit.trace(Recurrent().eval(), (frames,)), [(frames + 1,)]),
         "frozen": lambda: (torch.jit.freeze(torch.jit.script(Convnet().eval())), [(picture,)]),
-    }  # fmt: skip
+    }
 
 
 def flat(value: Any, arrays: Dict[str, np.ndarray], prefix: str) -> Any:

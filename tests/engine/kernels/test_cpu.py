@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.kept import Cache
-from engine.kernels import cpu, llvm_ir, processor, rows
+from engine.backends.file_cache import Cache
+from engine.kernels import compiler, cpu, llvm_ir, processor, rows
 from engine.kernels.elementwise import collapsed, recorded
 from engine.kernels.form import FormError, Kernel, call, where
 from engine.kernels.llvm_math import BOUNDS
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated co
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder of the test's own."""
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path))
     yield tmp_path
 
 
@@ -251,7 +251,7 @@ def test_elements_that_meet_at_one_place_are_done_by_one_thread() -> None:
 
 
 def test_code_is_kept_and_a_damaged_file_is_made_again(kept: Path) -> None:
-    cpu.linked.cache_clear()
+    compiler.linked.cache_clear()
     x = np.linspace(-1, 1, 50)
     np.testing.assert_allclose(applied("exp", x), np.exp(x), 1e-15)
     (file,) = kept.glob("*.o")
@@ -259,12 +259,12 @@ def test_code_is_kept_and_a_damaged_file_is_made_again(kept: Path) -> None:
     linked: list[bytes] = []
     for damage in (whole[:-5], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], b""):
         file.write_bytes(damage)
-        cpu.linked.cache_clear()
+        compiler.linked.cache_clear()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cpu.compiler, "link", lambda code, name: linked.append(code) or 0)
+            patch.setattr(compiler.compiler, "link", lambda code, name: linked.append(code) or 0)
             function_of("exp", "float64")
         assert linked.pop() == whole[32:] and file.read_bytes() == whole
-    cpu.linked.cache_clear()  # what was not linked is not called by others
+    compiler.linked.cache_clear()  # what was not linked is not called by others
 
 
 PROGRAM = """
@@ -315,7 +315,11 @@ def test_instructions_are_limited_as_onednns() -> None:
     for level, names in (("SSE41", ("SSE4.1", "NEON")), ("AVX2", ("AVX2", "SSE4.1", "NEON"))):
         code = "from engine.kernels import cpu, processor; print(processor.target().level)"
         found = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "ONEDNN_MAX_CPU_ISA": level}, text=True,
-            capture_output=True, check=True, cwd=Path(__file__).parents[3],
-        ).stdout.strip()  # fmt: skip
+            [sys.executable, "-c", code],
+            env={**os.environ, "ONEDNN_MAX_CPU_ISA": level},
+            text=True,
+            capture_output=True,
+            check=True,
+            cwd=Path(__file__).parents[3],
+        ).stdout.strip()
         assert found in names

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.kept import Cache
-from engine.kernels import cpu, direct, processor
+from engine.backends.file_cache import Cache
+from engine.kernels import compiler, cpu, direct, processor
 from engine.kernels.elementwise import Layout, recorded
 
 pytestmark = pytest.mark.skipif(
@@ -23,7 +23,7 @@ F32 = np.dtype("float32")
 @pytest.fixture(autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Code is shared by the tests of this run."""
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     yield
 
 
@@ -34,9 +34,7 @@ def built(code: Any, operands: int, count: int) -> tuple[cpu.Built, list[int]]:
     return cpu.build(made.kernel), layout.numbers()
 
 
-def add_launch(
-    kept: direct.Direct, args: tuple[Any, ...], code: Any, temporaries: int = 0, results: int = 0
-) -> int:  # fmt: skip
+def add_launch(kept: direct.Direct, args: tuple[Any, ...], code: Any, temporaries: int = 0, results: int = 0) -> int:
     """Keep `code` of the arrays of `args`, all vectors of one length."""
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     count = arrays[0].size
@@ -64,10 +62,16 @@ def test_a_launch_serves_arrays_of_its_type_shape_and_strides_alone() -> None:
     np.testing.assert_allclose(f(y, x), x * y + y, rtol=1e-6)
     wide = np.zeros(140, "float32")
     others = [
-        (x, y[:69]), (x, y.astype("float64")),
-        (x, wide[::2]), (x, y.reshape(70, 1)), (x,), (x, y, y), (x, 1.0), (x, None),
+        (x, y[:69]),
+        (x, y.astype("float64")),
+        (x, wide[::2]),
+        (x, y.reshape(70, 1)),
+        (x,),
+        (x, y, y),
+        (x, 1.0),
+        (x, None),
         (x, y.view(type("Own", (np.ndarray,), {}))),
-    ]  # fmt: skip
+    ]
     assert all(f(*args) is NotImplemented for args in others)
 
 
@@ -80,9 +84,21 @@ def test_numbers_are_compared_by_their_bits_and_other_objects_by_identity() -> N
     assert np.array_equal(f(*known), x + x)
     assert np.array_equal(f(x, -0.0 + 0.0, int("2000"), None, tuple([int("8"), -(2**40)]), True, "a"), x + x)
     others = [
-        (1, -0.0), (1, 0), (2, 2000.0), (2, 2001), (2, 1 << 70), (2, np.int64(2000)), (3, 0), (4, (8,)), (4, [8, 1]),
-        (4, (8, 1)), (4, (8.0, -(1 << 40))), (4, (8, x)), (5, 1), (6, "b"),
-    ]  # fmt: skip
+        (1, -0.0),
+        (1, 0),
+        (2, 2000.0),
+        (2, 2001),
+        (2, 1 << 70),
+        (2, np.int64(2000)),
+        (3, 0),
+        (4, (8,)),
+        (4, [8, 1]),
+        (4, (8, 1)),
+        (4, (8.0, -(1 << 40))),
+        (4, (8, x)),
+        (5, 1),
+        (6, "b"),
+    ]
     for place, other in others:
         args = list(known)
         args[place] = other

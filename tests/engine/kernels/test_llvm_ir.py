@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.kernels import llvm_ir, rows
+from engine.kernels import llvm_columns, llvm_ir, rows
 from engine.kernels.form import FormError, Kernel, call
 
 
@@ -29,8 +29,7 @@ def test_coordinates_become_loops() -> None:
     from engine.kernels.elementwise import collapsed, recorded
 
     layout = collapsed((3, 4, 5), [(1, 3, 12), (20, 5, 1)])
-    code = recorded("f", lambda xp, a: xp.exp(a), [np.dtype("f4")], {},
-                    layout.classes, True)  # fmt: skip
+    code = recorded("f", lambda xp, a: xp.exp(a), [np.dtype("f4")], {}, layout.classes, True)
     text = llvm_ir.printed(code.kernel, "f")
     inner = text[text.index("llvm.access.group") :] if "llvm.access.group" in text else ""
     assert "urem i64 %begin" not in text and inner and text.count("!llvm.loop !") == 1
@@ -61,4 +60,4 @@ def test_columns_know_no_places_of_extremes() -> None:
     with made.kernel.once():
         made.store(1, found[1])
     with pytest.raises(FormError, match="argmax of columns"):
-        llvm_ir.printed(made.kernel, "r", columns=True)
+        llvm_columns.printed(made.kernel, "r")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu import threads
-from engine.backends.kept import Cache
-from engine.kernels import cpu, processor, program, team
+from engine.backends.file_cache import Cache
+from engine.kernels import compiler, processor, program, team
 from engine.kernels.llvm_text import Vectors
 from engine.kernels.program import Program
 
@@ -29,7 +29,7 @@ def several(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     yield
 
 
@@ -46,7 +46,7 @@ def summed() -> Any:
     w.loop("%begin", "%end", 1, one)
     found = processor.target()
     assert found is not None
-    return cpu.linked(w.finished("KERNEL", found.attributes))
+    return compiler.linked(w.finished("KERNEL", found.attributes))
 
 
 def given(x: np.ndarray, out: np.ndarray) -> np.ndarray:
@@ -91,10 +91,12 @@ def test_steps_of_a_job_run_in_turn_in_memory_of_their_thread(several: int) -> N
     for room in rooms:
         first, second = given(x, room), given(room, out)
         # a job writes places n and 999 - n of the room, and reads both
-        tables.append([
-            [(summed, first, n, n + 1), (summed, first, 999 - n, 1000 - n), (summed, second, n, n + 1)]
-            for n in range(500)
-        ])  # fmt: skip
+        tables.append(
+            [
+                [(summed, first, n, n + 1), (summed, first, 999 - n, 1000 - n), (summed, second, n, n + 1)]
+                for n in range(500)
+            ]
+        )
     Program([tables], several, rooms)()
     np.testing.assert_array_equal(out[:500], np.full(500, 2 * 999, "f4"))
     np.testing.assert_array_equal(sum(rooms), np.full(1000, 999, "f4"))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu import threads
-from engine.backends.kept import Cache
+from engine.backends.file_cache import Cache
 from engine.backends.onednn import library
-from engine.kernels import cpu, processor, team
+from engine.kernels import compiler, cpu, processor, team
 from engine.kernels.form import Kernel, call
 
 pytestmark = [
@@ -27,7 +27,7 @@ def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three threads, whatever this machine has, and a cache folder of the test's own."""
     if library.load() is None or not hasattr(library.state.library, "GOMP_parallel"):
         pytest.skip("oneDNN with OpenMP threads is not in use")
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path))
     monkeypatch.setattr(threads, "get_num_threads", lambda: 3)
 
 

@@ -31,15 +31,18 @@ def tensors() -> dict[str, Any]:
         "no elements": [engine.zeros(0, device="cuda"), engine.zeros(3, 0, 2, dtype=engine.int64, device="cuda")],
         "0-dim": [engine.tensor(3.0, device="cuda")],
         "not contiguous": [
-            engine.arange(12.0, device="cuda").view(3, 4).t(), engine.arange(12.0, device="cuda")[1::2],
+            engine.arange(12.0, device="cuda").view(3, 4).t(),
+            engine.arange(12.0, device="cuda")[1::2],
             engine.ones(3, 1, device="cuda").expand(3, 4),
         ],
         "views of one storage": [base[2:], base[:3], base.view(3, 4)[1]],
         "parameters and gradients": [
-            learned, learned.grad, nn.Parameter(engine.ones(2, device="cuda"), requires_grad=False),
+            learned,
+            learned.grad,
+            nn.Parameter(engine.ones(2, device="cuda"), requires_grad=False),
         ],
         "another device": [engine.arange(5.0, device="cuda:1")] if engine.cuda.device_count() > 1 else [],
-    }  # fmt: skip
+    }
 
 
 def wrong(name: str, got: list[Any]) -> str | None:
@@ -147,10 +150,18 @@ def calls(kept: list[Any]) -> dict[str, int]:
 
 
 ANSWERS = {
-    "wrong": lambda kept, name, got: wrong(name, got), "add_one": add_one, "keep": keep, "one_storage": one_storage,
-    "drop": drop, "total": total, "again": again, "make": make, "unreleased": unreleased, "unwaited": unwaited,
+    "wrong": lambda kept, name, got: wrong(name, got),
+    "add_one": add_one,
+    "keep": keep,
+    "one_storage": one_storage,
+    "drop": drop,
+    "total": total,
+    "again": again,
+    "make": make,
+    "unreleased": unreleased,
+    "unwaited": unwaited,
     "calls": calls,
-}  # fmt: skip
+}
 
 
 def pid() -> int:

@@ -20,9 +20,19 @@ import engine.multiprocessing as mp
 from engine import nn
 
 DTYPES = (
-    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
     "complex128",
-)  # fmt: skip
+)
 WAIT = 30  # seconds
 
 
@@ -34,12 +44,14 @@ def payloads() -> dict[str, Any]:
         "no elements": [engine.zeros(0), engine.zeros(3, 0, 2, dtype=engine.int64)],
         "0-dim": [engine.tensor(3.0), engine.tensor(True)],
         "not contiguous": [
-            other.view(3, 4).t(), engine.arange(12.0)[::2], engine.arange(12.0).view(3, 4)[1:, 1:],
+            other.view(3, 4).t(),
+            engine.arange(12.0)[::2],
+            engine.arange(12.0).view(3, 4)[1:, 1:],
             engine.ones(3, 1).expand(3, 4),
         ],
         "views of one storage": [base[2:], base[:3], base.view(3, 4)[1]],
         "parameters": [nn.Parameter(engine.ones(3)), nn.Parameter(engine.ones(2), requires_grad=False)],
-    }  # fmt: skip
+    }
     for name, tensors in found.items():
         assert all(isinstance(t, engine.Tensor) for t in tensors), name
     return found
@@ -153,10 +165,12 @@ class Group:
         self.context = mp.get_context(method)
         reader, writer = self.context.Pipe(duplex=False)
         self.channels = {
-            "Queue": self.context.Queue(), "SimpleQueue": self.context.SimpleQueue(),
-            "JoinableQueue": self.context.JoinableQueue(), "Pipe": PipeChannel(reader, writer),
+            "Queue": self.context.Queue(),
+            "SimpleQueue": self.context.SimpleQueue(),
+            "JoinableQueue": self.context.JoinableQueue(),
+            "Pipe": PipeChannel(reader, writer),
             "back": self.context.SimpleQueue(),
-        }  # fmt: skip
+        }
         if manager is not None:
             self.channels["Manager().Queue"] = manager.Queue()
         self.commands, theirs = self.context.Pipe()

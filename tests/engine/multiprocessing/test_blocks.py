@@ -184,15 +184,19 @@ def test_the_manager_sweeps_after_a_killed_group_and_ends() -> None:
     holder = _Holder()
     assert len(list(SHM.glob(f"torch_{holder.process.pid}_*"))) == 1
     [manager] = _managers(holder.folder)
-    assert os.getsid(manager) == manager  # a session of its own: Ctrl-C does not reach it
-    kinds = {os.readlink(p).split(":")[0] for p in Path(f"/proc/{manager}/fd").iterdir()}
+    assert os.getsid(manager) != os.getsid(holder.process.pid)  # Ctrl-C does not reach it
     mark = "/dev/shm" + manager_module._mark(manager_module.digits(holder.folder))
-    assert kinds <= {"socket", "anon_inode", "/dev/null", holder.folder + "/lock", mark}
+
+    def kinds() -> set[str]:
+        return {os.readlink(p).split(":")[0] for p in Path(f"/proc/{manager}/fd").iterdir()}
+
+    assert _within(10, lambda: kinds() == {"socket", "anon_inode", "/dev/null", holder.folder + "/lock", mark})
     holder.end(kill=True)
     assert _gone(holder.process.pid)
     assert _within(10, lambda: not _managers(holder.folder) and not Path(holder.folder).exists())
 
 
+@pytest.mark.long
 def test_a_forked_child_keeps_the_group() -> None:
     holder = _Holder()
     [manager] = _managers(holder.folder)
@@ -256,6 +260,65 @@ def test_what_a_group_left_that_was_killed_whole_goes_with_the_next_manager() ->
     assert _gone(lives.process.pid)
     marks = [SHM / manager_module._mark(manager_module.digits(h.folder))[1:] for h in (lives, dead, third)]
     assert _within(10, lambda: not any(mark.exists() for mark in marks))
+
+
+SLOW = """
+    import os, sys, engine, engine.multiprocessing as mp
+    mp.set_sharing_strategy("file_system")
+    sys.executable = sys.argv[1]  # starts when somebody writes to a fifo
+    tensor = engine.ones(1000).share_memory_()
+    more = engine.ones(1000).share_memory_()
+    {}
+    names = [n for n in os.listdir("/dev/shm") if n.startswith(f"torch_{{os.getpid()}}_")]
+    print(os.getpid(), len(names), mp.blocks._own_manager(), flush=True)
+    {}
+"""
+
+
+def _slow_interpreter(tmp_path: Path) -> tuple[Path, Path]:
+    """A Python that starts when somebody writes to the fifo."""
+    fifo, slow = tmp_path / "fifo", tmp_path / "slow"
+    os.mkfifo(fifo)
+    slow.write_text(f'#!/bin/sh\nread line < {fifo}\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    return slow, fifo
+
+
+@pytest.mark.parametrize(
+    ("lets_go", "end", "left"),
+    [
+        ("", "os.kill(os.getpid(), 9)", 2),
+        ("", "", 0),
+        ("del tensor", "os._exit(0)", 1),
+    ],
+)
+def test_blocks_do_not_wait_for_their_manager_and_do_not_outlive_its_start(
+    lets_go: str, end: str, left: int, tmp_path: Path
+) -> None:
+    slow, fifo = _slow_interpreter(tmp_path)
+    done = _run(SLOW.format(lets_go, end), str(slow))
+    pid, count, folder = done.stdout.split()
+    try:
+        assert int(count) == 2 - bool(lets_go)
+        assert len(list(SHM.glob(f"torch_{pid}_*"))) == left  # who ends in order takes its blocks along
+    finally:
+        fifo.write_text("start\n")
+    assert _gone(pid)
+    assert _within(10, lambda: not Path(folder).exists() and not _managers(folder))
+
+
+def test_an_interpreter_that_cannot_run_is_an_error() -> None:
+    done = _run("""
+        import sys, engine, engine.multiprocessing as mp
+        mp.set_sharing_strategy("file_system")
+        for sys.executable in ("", "/nowhere/python"):
+            try:
+                engine.ones(3).share_memory_()
+            except (OSError, RuntimeError) as error:
+                print(error)
+    """)
+    assert done.stdout.count("needs a Python interpreter to run in; sys.executable is") == 2, done.stderr
+    assert "'/nowhere/python'" in done.stdout
 
 
 def test_nothing_grows_while_a_tensor_goes_to_and_fro() -> None:

@@ -81,17 +81,24 @@ def peer(shared_peer: Peer) -> Iterator[Peer]:
 
 
 NAMES = [
-    "dtypes", "no elements", "0-dim", "not contiguous", "views of one storage", "parameters and gradients",
+    "dtypes",
+    "no elements",
+    "0-dim",
+    "not contiguous",
+    "views of one storage",
+    "parameters and gradients",
     "another device",
-]  # fmt: skip
+]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_what_arrives_is_what_was_sent(peer: Peer, name: str) -> None:
     assert sorted(NAMES) == sorted(peers.tensors())
     assert peer.ask("wrong", name, peers.tensors()[name]) is None
 
 
+@pytest.mark.long
 def test_both_sides_see_what_is_written(peer: Peer) -> None:
     base = engine.arange(6.0, device="cuda")
     peer.ask("add_one", [base[2:], base.view(2, 3).t()])
@@ -106,6 +113,7 @@ def test_both_sides_see_what_is_written(peer: Peer) -> None:
     assert peer.ask("unreleased") == 0
 
 
+@pytest.mark.long
 def test_views_that_are_sent_separately_share_a_storage_again(peer: Peer) -> None:
     base = engine.arange(12.0, device="cuda")
     peer.ask("calls")
@@ -118,6 +126,7 @@ def test_views_that_are_sent_separately_share_a_storage_again(peer: Peer) -> Non
     assert sum_of["ipcCloseMemHandle"] == 1 and sum_of["streamWaitEvent"] == 3
 
 
+@pytest.mark.long
 def test_the_sender_keeps_what_the_receiver_has(peer: Peer) -> None:
     used = engine.cuda.memory_allocated()
     tensor = engine.full((1000,), 2.0, device="cuda")
@@ -134,6 +143,7 @@ def test_the_sender_keeps_what_the_receiver_has(peer: Peer) -> None:
     assert engine.cuda.memory_allocated() == used and not sharing._sender.left()
 
 
+@pytest.mark.long
 def test_memory_comes_back_when_there_is_no_room(peer: Peer) -> None:
     pool = engine.cuda._library().get_default_memory_pool()
     engine.cuda.empty_cache()
@@ -148,6 +158,7 @@ def test_memory_comes_back_when_there_is_no_room(peer: Peer) -> None:
         pool.set_limit(size=before)
 
 
+@pytest.mark.long
 def test_what_was_received_is_not_sent_on(peer: Peer) -> None:
     answer = peer.ask("again", engine.ones(2, device="cuda"))
     assert answer == (
@@ -156,12 +167,14 @@ def test_what_was_received_is_not_sent_on(peer: Peer) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_has_a_history_is_not_sent(peer: Peer) -> None:
     made = engine.ones(2, device="cuda", requires_grad=True) * 2
     with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
         peer.ask("again", made)
 
 
+@pytest.mark.long
 def test_nothing_is_sent_in_a_capture(gpu: Any) -> None:
     queue, tensor = mp.get_context("spawn").SimpleQueue(), engine.ones(2, device="cuda")
     refused = pytest.raises(RuntimeError, match="sending a tensor to another process")
@@ -179,6 +192,7 @@ def test_a_process_gets_its_own_tensors_back(gpu: Any) -> None:
     assert not sharing._sender.left()
 
 
+@pytest.mark.long
 def test_two_hundred(peer: Peer) -> None:
     many = [engine.full((3,), float(i), device="cuda") for i in range(100)]
     for tensor in many:
@@ -189,6 +203,7 @@ def test_two_hundred(peer: Peer) -> None:
     assert [t[0].item() for t in got] == list(range(200))
 
 
+@pytest.mark.long
 @on_stand_in
 def test_an_event_that_is_not_waited_for_is_found(peer: Peer) -> None:
     peer.ask("unwaited", True)
@@ -199,6 +214,7 @@ def test_an_event_that_is_not_waited_for_is_found(peer: Peer) -> None:
     assert answer.startswith("StreamOrderError: stream") and "without waiting for it" in answer
 
 
+@pytest.mark.long
 @on_stand_in
 def test_work_of_another_stream_is_waited_for(peer: Peer) -> None:
     side = engine.cuda.Stream()
@@ -208,6 +224,7 @@ def test_work_of_another_stream_is_waited_for(peer: Peer) -> None:
         assert made.tolist() == [5, 5, 5]
 
 
+@pytest.mark.long
 @on_stand_in
 def test_memory_that_is_freed_too_early_is_found(peer: Peer) -> None:
     tensor = engine.ones(700, device="cuda")
@@ -244,6 +261,7 @@ def test_the_rules_of_handles(gpu: Any) -> None:
 # --- other channels, other ways to start
 
 
+@pytest.mark.long
 def test_queues_and_pools_which_pickle_in_other_threads(gpu: Any) -> None:
     context = mp.get_context("spawn")
     with context.Pool(1) as pool:
@@ -344,10 +362,17 @@ def test_a_sender_that_was_killed_before_its_tensor_is_received(gpu: Any) -> Non
         queue.get()
 
 
-@pytest.mark.parametrize(("index", "cards", "found"), [
-    (0, [1, 0], "that card is cuda:1 in this process"), (0, [1, 2], "this process does not see that card"),
-    (0, [0, 1], None), (1, [0], "this process does not see that card"),
-], ids=["another order", "another card", "the same", "fewer cards"])  # fmt: skip
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("index", "cards", "found"),
+    [
+        (0, [1, 0], "that card is cuda:1 in this process"),
+        (0, [1, 2], "this process does not see that card"),
+        (0, [0, 1], None),
+        (1, [0], "this process does not see that card"),
+    ],
+    ids=["another order", "another card", "the same", "fewer cards"],
+)
 @on_stand_in
 def test_another_card_of_the_same_number_is_refused(
     gpu: Any, monkeypatch: pytest.MonkeyPatch, index: int, cards: list[int], found: str | None
@@ -402,9 +427,12 @@ def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60,
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     first, second, kept = done.stdout.split()
     assert kept == "1"

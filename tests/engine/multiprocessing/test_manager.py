@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import selectors
 import socket
 import stat
 import subprocess
@@ -83,9 +84,14 @@ def test_lines_may_come_in_pieces(group: tuple[manager._Group, socket.socket]) -
 
 @pytest.mark.parametrize(
     "line",
-    [b"hold /psm_other\n", b"hold /torch_1_../../x0000000000\n", b"unlink " + b"/torch_1_" + b"0" * 16 + b"\n", b"\n",
-     b"x" * 300],
-)  # fmt: skip
+    [
+        b"hold /psm_other\n",
+        b"hold /torch_1_../../x0000000000\n",
+        b"unlink " + b"/torch_1_" + b"0" * 16 + b"\n",
+        b"\n",
+        b"x" * 300,
+    ],
+)
 def test_what_is_no_line_of_a_client_is_refused(group: tuple[manager._Group, socket.socket], line: bytes) -> None:
     known, client = group
     assert not known.hear(client, line)
@@ -165,6 +171,21 @@ def test_the_sweep_takes_dead_groups_and_nothing_else(tmp_path: Path) -> None:
             blocks._unlink(name)
 
 
+def test_the_manager_removes_the_mark_of_a_process_that_is_still_ending(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    ending, own = manager.join(folder), manager.join(folder)
+    looks = iter(range(100))
+
+    def closes(seconds: float) -> None:
+        if next(looks) == 3:
+            os.close(ending)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager.time, "sleep", closes)
+        manager.leave(folder, own, 60)
+    assert next(looks) == 4 and not _exists(manager._mark(manager.digits(folder)))
+
+
 def test_who_joins_while_a_mark_is_removed_has_a_new_one(tmp_path: Path) -> None:
     folder = str(tmp_path)
     first = manager.join(folder)
@@ -182,3 +203,32 @@ def test_who_joins_while_a_mark_is_removed_has_a_new_one(tmp_path: Path) -> None
         alone(manager.digits(folder), fcntl.LOCK_EX | fcntl.LOCK_NB)
     manager.leave(folder, waiting[0])
     assert not _exists(manager._mark(manager.digits(folder)))
+
+
+@pytest.mark.parametrize("message", [False, True])
+def test_the_manager_waits_after_its_last_client_for_messages_only(
+    message: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+
+    class Selector(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            waits.append(timeout)
+            return super().select(timeout)
+
+    monkeypatch.setattr(manager.selectors, "DefaultSelector", Selector)
+    monkeypatch.setattr(manager, "GRACE", 0.05)
+    name = _name(6)
+    _make(name, 1)
+    with socket.socket(socket.AF_UNIX) as listener, open(tmp_path / "lock", "w") as lock:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        with socket.socket(socket.AF_UNIX) as client:  # gone before it is welcomed: what it said is heard nevertheless
+            client.connect(str(tmp_path / "socket"))
+            client.sendall(f"hold {name}\n{'drop' if message else 'gone'} {name}\n".encode())
+        try:
+            manager.serve(listener, lock.fileno())
+            assert any(wait for wait in waits) is message
+            assert _exists(name) is not message
+        finally:
+            blocks._unlink(name)

@@ -19,11 +19,19 @@ pytestmark = pytest.mark.skipif(
 )
 ROOT = Path(__file__).parents[3]
 CASES = {
-    "channels", "Process", "Pool", "Manager", "sender ends first", "sender killed first",
-    "received after the sender was killed", "receiver ends first", "receiver killed first",
-}  # fmt: skip
+    "channels",
+    "Process",
+    "Pool",
+    "Manager",
+    "sender ends first",
+    "sender killed first",
+    "received after the sender was killed",
+    "receiver ends first",
+    "receiver killed first",
+}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_the_matrix(method: str, strategy: str) -> None:

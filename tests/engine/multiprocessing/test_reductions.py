@@ -221,6 +221,7 @@ def _named() -> set[str]:
     return {p.name for p in folder.glob(f"torch_{os.getpid()}_*")} if folder.is_dir() else set()
 
 
+@pytest.mark.long
 def test_nothing_is_left_when_the_last_holder_goes(strategy: str) -> None:
     descriptors = Path("/proc/self/fd")
     engine.ones(1).share_memory_()  # the connection to the manager

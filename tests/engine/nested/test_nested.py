@@ -100,8 +100,10 @@ def test_a_ragged_dim_that_is_not_the_first():
     nt = nested.nested_tensor(parts, layout=torch.jagged)
     assert str(nt.shape) == f"torch.Size([2, 2, {nt.size(2)}, 4])" and nt.offsets().tolist() == [0, 3, 8]
     same(nt, parts)
-    same(nested.nested_tensor_from_jagged(torch.arange(10.0).view(2, 5), torch.tensor([0, 2, 5]), jagged_dim=2),
-         [torch.tensor([[0.0, 1], [5, 6]]), torch.tensor([[2.0, 3, 4], [7, 8, 9]])])  # fmt: skip
+    same(
+        nested.nested_tensor_from_jagged(torch.arange(10.0).view(2, 5), torch.tensor([0, 2, 5]), jagged_dim=2),
+        [torch.tensor([[0.0, 1], [5, 6]]), torch.tensor([[2.0, 3, 4], [7, 8, 9]])],
+    )
 
 
 def test_narrow_has_gaps_and_is_a_view():
@@ -201,11 +203,17 @@ def test_a_function_of_nested_tensors_is_that_of_each_row(function):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: (x * x).sum(-1), lambda x: x.softmax(-1), lambda x: F.layer_norm(x, (4,)), lambda x: F.gelu(x),
-        lambda x: x @ torch.arange(8.0, dtype=torch.float64).view(4, 2), lambda x: x.transpose(1, 2).exp(),
-        lambda x: torch.cat([x, x.sin()], -1), lambda x: x.chunk(2, -1)[1] * 3, lambda x: x[..., 1] ** 2,
+        lambda x: (x * x).sum(-1),
+        lambda x: x.softmax(-1),
+        lambda x: F.layer_norm(x, (4,)),
+        lambda x: F.gelu(x),
+        lambda x: x @ torch.arange(8.0, dtype=torch.float64).view(4, 2),
+        lambda x: x.transpose(1, 2).exp(),
+        lambda x: torch.cat([x, x.sin()], -1),
+        lambda x: x.chunk(2, -1)[1] * 3,
+        lambda x: x[..., 1] ** 2,
     ],
-)  # fmt: skip
+)
 def test_gradients_are_those_of_each_row(function):
     nt, r = jagged(3, 4, grad=True), rows(3, 4, grad=True)
     # rows have one dim less: those of dims 1 and 2 are counted from the end
@@ -323,9 +331,13 @@ def test_keys_may_have_rows_of_other_lengths():
 def test_modules_train_through_nested_tensors():
     torch.manual_seed(1)
     model = torch.nn.Sequential(
-        torch.nn.Embedding(10, 8), torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.Dropout(0.0),
+        torch.nn.Embedding(10, 8),
+        torch.nn.Linear(8, 8),
+        torch.nn.LayerNorm(8),
+        torch.nn.GELU(),
+        torch.nn.Dropout(0.0),
         torch.nn.Linear(8, 1),
-    )  # fmt: skip
+    )
     tokens = [torch.tensor([1, 2]), torch.tensor([3, 4, 5])]
     model(nested.nested_tensor(tokens, layout=torch.jagged)).mean(1).sum().backward()
     found = [p.grad.clone() for p in model.parameters()]

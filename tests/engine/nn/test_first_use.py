@@ -38,8 +38,11 @@ for name, call in calls.items():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_any_function_may_be_the_first() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", CODE],
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-500:]
     assert not done.stdout

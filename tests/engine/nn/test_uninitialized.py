@@ -7,9 +7,8 @@ import copy
 import pytest
 
 import engine as torch
-from engine import nn, storage
-
-pytestmark = pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+from engine import nn
+from engine.core import storage
 
 TEXT = (
     "Attempted to use an uninitialized parameter in <function {}>. This error happens when you are using a "
@@ -21,14 +20,26 @@ TEXT = (
 @pytest.mark.parametrize(
     ("name", "use"),
     [
-        ("add", lambda w: w + 1), ("mul", lambda w: 2 * w), ("sum", lambda w: w.sum()), ("view", lambda w: w.view(1)),
-        ("linear", lambda w: nn.functional.linear(torch.ones(2, 3), w)), ("cat", lambda w: torch.cat([w])),
-        ("numel", lambda w: w.numel()), ("detach", lambda w: w.detach()), ("zero_", lambda w: w.zero_()),
-        ("dim", lambda w: w.dim()), ("tolist", lambda w: w.tolist()), ("__len__", lambda w: len(w)),
-        ("clone", lambda w: w.clone()), ("item", lambda w: w.item()), ("eq", lambda w: w == w),
-        ("data_ptr", lambda w: w.data_ptr()), ("stride", lambda w: w.stride()), ("__bool__", lambda w: bool(w)),
+        ("add", lambda w: w + 1),
+        ("mul", lambda w: 2 * w),
+        ("sum", lambda w: w.sum()),
+        ("view", lambda w: w.view(1)),
+        ("linear", lambda w: nn.functional.linear(torch.ones(2, 3), w)),
+        ("cat", lambda w: torch.cat([w])),
+        ("numel", lambda w: w.numel()),
+        ("detach", lambda w: w.detach()),
+        ("zero_", lambda w: w.zero_()),
+        ("dim", lambda w: w.dim()),
+        ("tolist", lambda w: w.tolist()),
+        ("__len__", lambda w: len(w)),
+        ("clone", lambda w: w.clone()),
+        ("item", lambda w: w.item()),
+        ("eq", lambda w: w == w),
+        ("data_ptr", lambda w: w.data_ptr()),
+        ("stride", lambda w: w.stride()),
+        ("__bool__", lambda w: bool(w)),
     ],
-)  # fmt: skip
+)
 def test_a_function_of_an_uninitialized_parameter_is_an_error_that_names_it(name, use):
     for lazy in (nn.LazyLinear(3).weight, nn.parameter.UninitializedBuffer()):
         with pytest.raises(ValueError) as found:
@@ -40,8 +51,13 @@ def test_what_they_tell_and_where_they_go():
     module = nn.LazyLinear(3)
     w = module.weight
     assert (w.dtype, w.device, w.requires_grad, w.size(), w.ndim, w.nbytes) == (
-        torch.float32, torch.device("cpu"), True, torch.Size([0]), 1, 0,
-    )  # fmt: skip
+        torch.float32,
+        torch.device("cpu"),
+        True,
+        torch.Size([0]),
+        1,
+        0,
+    )
     assert (
         w.is_leaf and w.grad is None and w.grad_fn is None and not w.is_cuda and repr(w) == "<UninitializedParameter>"
     )

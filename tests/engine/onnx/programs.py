@@ -82,10 +82,18 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.front = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2, ceil_mode=True),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4), nn.LayerNorm(4), nn.GELU(), nn.Softmax(-1),
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, 4),
+            nn.LayerNorm(4),
+            nn.GELU(),
+            nn.Softmax(-1),
             nn.Dropout(),
-        )  # fmt: skip
+        )
         self.encoder = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True)
         self.lstm = nn.LSTM(8, 4, 2, bidirectional=True, batch_first=True)
         self.gru = nn.GRU(8, 3, batch_first=True)

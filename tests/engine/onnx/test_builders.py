@@ -57,7 +57,7 @@ def test_each_is_written_for_one_of_its_samples() -> None:
 
 
 def test_the_page_names_them() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "onnx.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "onnx.md").read_text()
     for mark, table in (("ops", BUILDERS), ("operators", FUNCTIONS)):
         (part,) = re.findall(rf"<!-- {mark} -->\n(.*?)<!-- end -->", page, re.S)
         assert re.findall(r"`(\w+)`", part) == sorted(table)

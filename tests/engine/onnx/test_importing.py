@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine import nn, onnx, plan
+from engine import nn, onnx
 from engine.onnx import importing
 from engine.onnx.tensors import from_array
 from engine.onnx.wire import encode
@@ -35,15 +35,19 @@ def file(nodes, inputs=("x",), outputs=("y",), weights=(), opset=18, shape=None,
         "opset_import": [{"domain": "", "version": opset}],
         "graph": {
             "node": [
-                {"op_type": kind, "input": list(given), "output": list(made),
-                 "attribute": [attribute(*item) for item in options.items()]}
+                {
+                    "op_type": kind,
+                    "input": list(given),
+                    "output": list(made),
+                    "attribute": [attribute(*item) for item in options.items()],
+                }
                 for kind, given, made, options in nodes
             ],
             "initializer": [from_array(name, array) for name, array in weights],
             "input": [port(name) for name in inputs],
             "output": [port(name) for name in outputs],
         },
-    }  # fmt: skip
+    }
     return b"".join(bytes(piece) for piece in encode("ModelProto", made))
 
 
@@ -63,7 +67,7 @@ X = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4) - 7
 def test_plans_serve_a_loaded_model() -> None:
     model, inputs = net()
     loaded = onnx.load(program(model, inputs).data)
-    planned = plan.compile(loaded)
+    planned = engine.compile(loaded)
     with engine.no_grad():
         expected = [t.numpy() for t in loaded(*inputs)]
         for _ in range(2):
@@ -116,8 +120,11 @@ def test_forms_that_the_exporter_does_not_write() -> None:
     assert run("HardSigmoid", X)[0].max() == 1 and run("Celu", X)[0].min() > -1
     assert run("GatherND", X[0], np.array([[0, 1], [1, 2]]))[0].tolist() == X[0][[0, 1], [1, 2]].tolist()
     assert run("ScatterElements", X[0, 0], np.array([[1, -1, 0, 1]]), np.ones((1, 4), np.float32))[0][1].tolist() == [
-        1, -2, -1, 1
-    ]  # fmt: skip
+        1,
+        -2,
+        -1,
+        1,
+    ]
     assert run("OneHot", np.array([0, -1]), np.array(3), np.array([0.0, 5.0]))[0].tolist() == [[5, 0, 0], [0, 0, 5]]
     assert run("ArgMax", np.array([[1.0, 3.0, 3.0]]).astype(np.float32), axis=1, select_last_index=1)[0].tolist() == [
         [2]
@@ -154,7 +161,8 @@ REFUSED = {
     "input made again": (file([("Relu", ["x"], ["x"], {})], outputs=["x"]), "there already"),
     "two inputs of one name": (file([("Add", ["x", "x"], ["y"], {})], ["x", "x"]), "two inputs"),
     "two weights of one name": (
-        file([("Relu", ["x"], ["y"], {})], weights=[("w", np.ones(1)), ("w", np.ones(1))]), "two weights"
+        file([("Relu", ["x"], ["y"], {})], weights=[("w", np.ones(1)), ("w", np.ones(1))]),
+        "two weights",
     ),
     "no outputs": (file([("Relu", ["x"], ["y"], {})], outputs=[]), "no outputs"),
     "too many inputs": (file([("Relu", ["x", "x"], ["y"], {})]), "has 2 inputs"),
@@ -165,7 +173,7 @@ REFUSED = {
     "opset": (file([("Relu", ["x"], ["y"], {})], opset=99), "opset 99"),
     "element type": (file([("Relu", ["x"], ["y"], {})], dtype=8), "strings"),
     "outputs": (file([("Relu", ["x"], ["y", "z"], {})]), "2 outputs"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -176,10 +184,23 @@ def test_refused(name: str) -> None:
 
 
 HOSTILE = (
-    "forward", "training", "__class__", "_parameters", "a.forward", "x):\n import os\ndef f(", '"); os.system("x', "",
+    "forward",
+    "training",
+    "__class__",
+    "_parameters",
+    "a.forward",
+    "x):\n import os\ndef f(",
+    '"); os.system("x',
+    "",
     ".",
-    "a..b", "a" * 5000, "a.a.a", "if", "é", "0", "program",
-)  # fmt: skip
+    "a..b",
+    "a" * 5000,
+    "a.a.a",
+    "if",
+    "é",
+    "0",
+    "program",
+)
 
 
 def test_names_of_a_file_never_become_code_or_replace_anything() -> None:

@@ -177,7 +177,7 @@ def test_data_files_outside_are_refused(where: dict, why: str, tmp_path) -> None
 
 
 def test_numbers_of_dtypes() -> None:
-    from engine import dtypes
+    from engine.core import dtypes
 
     assert tensors.code_of(dtypes.float32) == 1 and tensors.dtype_of(16) is dtypes.bfloat16
     with pytest.raises(FormatError, match="element type int4"):

@@ -16,10 +16,25 @@ from tests.engine import shim
 from tests.engine.ops.test_cuda import kernel_of, on_samples
 
 NAMES = {
-    "softmax", "log_softmax_backward", "native_layer_norm", "native_layer_norm_backward", "batch_norm_train",
-    "batch_norm_backward", "normalize_groups", "softmax_nll_rows", "softmax_nll_backward", "embedding", "gather",
-    "embedding_dense_backward", "sum", "max_dim", "add", "gelu_backward", "where_tensors", "masked_fill_value",
-}  # fmt: skip
+    "softmax",
+    "log_softmax_backward",
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "batch_norm_train",
+    "batch_norm_backward",
+    "normalize_groups",
+    "softmax_nll_rows",
+    "softmax_nll_backward",
+    "embedding",
+    "gather",
+    "embedding_dense_backward",
+    "sum",
+    "max_dim",
+    "add",
+    "gelu_backward",
+    "where_tensors",
+    "masked_fill_value",
+}
 
 
 def work() -> list[str]:

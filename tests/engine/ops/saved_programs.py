@@ -38,6 +38,16 @@ def call(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[An
     return program
 
 
+def given(function: Callable[..., Any], shape: tuple[int, ...], make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`function(lib, x, made)`, of which `made` is written to as well."""
+
+    def program(lib: Any) -> Any:
+        inputs = [_filled(lib, *shape), make(lib)]
+        return inputs, lambda: function(lib, *inputs)
+
+    return program
+
+
 def view_of(make: Callable[[Any], Any], use: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The base of the views is written after they were used."""
 
@@ -54,10 +64,16 @@ IMAGE = (2, 4, 8, 8)
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     f"{name}{d}d": module(lambda nn, c=f"{name}{d}d": getattr(nn, c)(2), (2, 4, *(8,) * d))
     for name in (
-        "MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool", "ReplicationPad", "ReflectionPad", "ZeroPad",
+        "MaxPool",
+        "AvgPool",
+        "AdaptiveAvgPool",
+        "AdaptiveMaxPool",
+        "ReplicationPad",
+        "ReflectionPad",
+        "ZeroPad",
     )
     for d in (1, 2, 3)
-}  # fmt: skip
+}
 PROGRAMS |= {
     f"{name}{d}d": module(lambda nn, c=f"{name}{d}d": getattr(nn, c)(4, affine=True), (2, 4, *(8,) * d))
     for name in ("BatchNorm", "InstanceNorm")
@@ -136,6 +152,44 @@ PROGRAMS |= {
         lambda lib, q, k, v: lib.nn.functional.scaled_dot_product_attention(q, k, v),
         (2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4),
     ),
+    "sdpa of three dims": call(
+        lambda lib, q, k, v: lib.nn.functional.scaled_dot_product_attention(q, k, v), (2, 5, 4), (2, 5, 4), (2, 5, 4)
+    ),
+    "sdpa mask": call(
+        lambda lib, q, k, v, m: lib.nn.functional.scaled_dot_product_attention(q, k, v, m),
+        (2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4), (5, 5),
+    ),
+    "sdpa broadcast": call(
+        lambda lib, q, k, v: lib.nn.functional.scaled_dot_product_attention(q, k, v),
+        (2, 5, 4), (3, 2, 5, 4), (3, 2, 5, 4),
+    ),
+    "masked sum": given(lambda lib, x, m: lib.masked.sum(x, 1, mask=m), (2, 3), lambda lib: lib.ones(2, 3) > 0),
+    "masked sum broadcast": given(lambda lib, x, m: lib.masked.sum(x, 1, mask=m), (2, 3), lambda lib: lib.ones(3) > 0),
+    "index_put mask": given(
+        lambda lib, x, m: x.index_put((m,), lib.tensor(1.0)), (2, 3), lambda lib: lib.ones(2) > 0
+    ),
+    "embedding_bag weights": call(
+        lambda lib, w, p: lib.nn.functional.embedding_bag(
+            lib.arange(4).reshape(2, 2), w, mode="sum", per_sample_weights=p
+        ),
+        (5, 3), (2, 2),
+    ),
+    "embedding_bag steps": given(
+        lambda lib, w, i: lib.nn.functional.embedding_bag(i, w),
+        (5, 3),
+        lambda lib: (lib.arange(8) % 5).reshape(2, 4)[:, ::2],
+    ),
+    "lstsq": call(lambda lib, a, b: lib.linalg.lstsq(a, b)[:2], (4, 2), (4, 3)),
+    "lstsq vector": call(lambda lib, a, b: lib.linalg.lstsq(a, b)[:2], (4, 2), (4,)),
+    "native_batch_norm": call(
+        lambda lib, x, m, v: lib.native_batch_norm(x, None, None, m.detach(), v.detach(), True, 0.1, 1e-5),
+        (4, 3, 2), (3,), (3,),
+    ),
+    "native_group_norm": call(lambda lib, x: lib.native_group_norm(x, None, None, 2, 4, 3, 2, 1e-5), (2, 4, 3)),
+    "det empty": call(lambda lib, x: lib.linalg.det(x), (0, 2, 2)),
+    "matrix_power": call(lambda lib, x: lib.linalg.matrix_power(x, 0), (2, 2)),
+    "vecdot complex": call(lambda lib, x, y: lib.linalg.vecdot(lib.complex(x, x), lib.complex(y, y)), (2, 3), (2, 3)),
+    "matmul batch of one": call(lambda lib, a, b: a @ b, (5, 2, 3), (1, 3, 4)),
     "multihead": module(lambda nn: nn.MultiheadAttention(4, 2), (5, 2, 4), (5, 2, 4), (5, 2, 4)),
     "TransformerEncoderLayer": module(lambda nn: nn.TransformerEncoderLayer(4, 2, 8, 0.0), (5, 2, 4)),
     "chunk of a base": view_of(lambda b: b.chunk(2), lambda v: v[0].exp() + v[1]),

@@ -64,10 +64,15 @@ def _shown(value: Any) -> Any:
             array = np.round(array.astype("c16" if array.dtype.kind == "c" else "f8"), 5) + 0
         node = value.grad_fn
         return [
-            "T", list(value.shape), list(value.stride()), str(value.dtype),
+            "T",
+            list(value.shape),
+            list(value.stride()),
+            str(value.dtype),
             None if node is None else type(node).__name__,
-            value._is_view(), value.requires_grad, repr(array.tolist()),
-        ]  # fmt: skip
+            value._is_view(),
+            value.requires_grad,
+            repr(array.tolist()),
+        ]
     if isinstance(value, tuple | list):
         named = hasattr(value, "_fields") or type(value).__name__ == "Size"
         return ["nt" if named else type(value).__name__, [_shown(v) for v in value]]

@@ -82,9 +82,13 @@ def test_without_the_softmax_only_what_is_emitted_has_a_gradient() -> None:
 )
 def test_arguments_that_do_not_fit_are_named(change: dict, sentence: str) -> None:
     given = {
-        "logits": _fill(1, 3, 3, 4).float(), "targets": _int32([[1, 2]]), "logit_lengths": _int32([3]),
-        "target_lengths": _int32([2]), "blank": 0, "clamp": -1.0,
-    }  # fmt: skip
+        "logits": _fill(1, 3, 3, 4).float(),
+        "targets": _int32([[1, 2]]),
+        "logit_lengths": _int32([3]),
+        "target_lengths": _int32([2]),
+        "blank": 0,
+        "clamp": -1.0,
+    }
     with pytest.raises(RuntimeError, match=sentence):
         alignment.rnnt_loss_forward(**{**given, **change})
 

@@ -54,3 +54,12 @@ def test_legacy_types_know_their_own() -> None:
     assert not isinstance(engine.zeros(1), engine.LongTensor)
     assert engine.FloatTensor.dtype is engine.float32
     assert engine.zeros(2).type(engine.LongTensor).dtype is engine.int64
+
+
+def test_logspace_of_16_bits_rounds_the_ends_and_their_distance():
+    """Torch's numbers: the exponents between the ends are not rounded."""
+    half, brain = engine.float16, engine.bfloat16
+    assert engine.logspace(4.3, 4, 4, base=5.0, dtype=brain).tolist() == [1032, 872, 740, 624]
+    assert engine.logspace(0.1, 2.7, 7, dtype=brain).tolist() == [1.2578125, 3.421875, 9.3125, 25, 68, 185, 504]
+    assert engine.logspace(4.3, 4, 4, base=5.0, dtype=half).tolist() == [1014, 863, 734.5, 625]
+    assert engine.logspace(4.3, 4, 1, base=5.0, dtype=brain).item() == 1012

@@ -21,9 +21,9 @@ import engine.ops.cuda.elementwise as elementwise
 from engine import random
 from engine.backends.cuda import compile as compiling
 from engine.dispatch import OPS
-from engine.ops import _draw
-from engine.ops.cuda import optimizer
-from engine.ops.cuda import random as device_random
+from engine.ops.optimizer import cuda as optimizer
+from engine.ops.random import cuda as device_random
+from engine.ops.random import draw
 from tests.engine import shim
 from tests.engine.samples import cases
 
@@ -92,6 +92,7 @@ def on_samples(dtypes: tuple[str, ...], names: Any = None) -> tuple[set[str], li
     return served, wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_sample_agrees_with_the_code_of_its_op(dtype: str, folder: Path) -> None:
     served, wrong = shim.run_all(lambda: on_samples((dtype,)), folder)
@@ -99,6 +100,7 @@ def test_every_sample_agrees_with_the_code_of_its_op(dtype: str, folder: Path) -
     assert not sorted(set(SERVED) - served)
 
 
+@pytest.mark.long
 def test_float64_and_float16_of_the_hand_written_ones(folder: Path) -> None:
     import engine.ops.cuda  # noqa: F401
 
@@ -112,17 +114,20 @@ def _norm_gradients() -> list[str]:
     rng = np.random.default_rng(11)
     wrong = []
     cases = [
-        ("native_layer_norm", "native_layer_norm_backward", shape, ((shape[-1],), ), weighted)
-        for shape in ((6, 40), (2, 3, 700)) for weighted in (True, False)
-    ]  # fmt: skip
+        ("native_layer_norm", "native_layer_norm_backward", shape, ((shape[-1],),), weighted)
+        for shape in ((6, 40), (2, 3, 700))
+        for weighted in (True, False)
+    ]
     cases += [
         ("normalize_groups", "native_group_norm_backward", shape, (2,), weighted)
-        for shape in ((2, 6, 7, 9),) for weighted in (True, False)
-    ]  # fmt: skip
+        for shape in ((2, 6, 7, 9),)
+        for weighted in (True, False)
+    ]
     cases += [
         ("batch_norm_train", "batch_norm_backward", shape, (), weighted)
-        for shape in ((5, 3), (3, 40, 5, 7), (70, 2, 300)) for weighted in (True, False)
-    ]  # fmt: skip
+        for shape in ((5, 3), (3, 40, 5, 7), (70, 2, 300))
+        for weighted in (True, False)
+    ]
     for forward, backward, shape, more, weighted in cases:
         size = shape[-1] if forward == "native_layer_norm" else shape[1]
         values = [rng.standard_normal(shape) for _ in range(2)] + [rng.standard_normal(size)]
@@ -151,6 +156,7 @@ def _norm_gradients() -> list[str]:
     return wrong
 
 
+@pytest.mark.long
 def test_gradients_of_norms(folder: Path) -> None:
     assert not shim.run_all(_norm_gradients, folder)
 
@@ -166,10 +172,16 @@ def _arrays(dtype: Any) -> dict[str, Any]:
 
     dense = make(6, 5, 4, 3)
     return {
-        "dense": dense, "transposed": make(3, 4, 5, 6).transpose(3, 2, 1, 0), "inner": make(6, 5, 4, 1),
-        "outer": make(5, 1, 3), "stepped": make(12, 5, 8, 3)[::2, :, ::-2], "one": make(1), "spread": np.broadcast_to(
-            make(4, 3), (6, 5, 4, 3)), "channels": make(6, 4, 3, 5).transpose(0, 3, 1, 2), "row": make(3),
-    }  # fmt: skip
+        "dense": dense,
+        "transposed": make(3, 4, 5, 6).transpose(3, 2, 1, 0),
+        "inner": make(6, 5, 4, 1),
+        "outer": make(5, 1, 3),
+        "stepped": make(12, 5, 8, 3)[::2, :, ::-2],
+        "one": make(1),
+        "spread": np.broadcast_to(make(4, 3), (6, 5, 4, 3)),
+        "channels": make(6, 4, 3, 5).transpose(0, 3, 1, 2),
+        "row": make(3),
+    }
 
 
 def _layouts(dtypes: tuple[Any, ...], some: Any = None) -> list[str]:
@@ -191,6 +203,7 @@ def _layouts(dtypes: tuple[Any, ...], some: Any = None) -> list[str]:
     return wrong
 
 
+@pytest.mark.long
 def test_every_layout_and_type(folder: Path) -> None:
     types = ("float64", "float16", ml_dtypes.bfloat16, "int64", "int32", "int16", "int8", "uint8")
     assert not shim.run_all(lambda: _layouts(("float32",)) + _layouts(types, ("dense", "transposed", "row")), folder)
@@ -203,9 +216,13 @@ def test_results_lie_as_the_first_operand(folder: Path) -> None:
 
 
 SHAPES = (
-    ((300, 70), (0, 1, None)), ((3, 40000), (1, None)), ((2, 3, 5, 7), ((0, 2), (1, 3), (0, 1, 2, 3))),
-    ((1, 65537), (1,)), ((2000, 33), (0, 1)), ((4, 8, 17000), ((0, 2),)),
-)  # fmt: skip
+    ((300, 70), (0, 1, None)),
+    ((3, 40000), (1, None)),
+    ((2, 3, 5, 7), ((0, 2), (1, 3), (0, 1, 2, 3))),
+    ((1, 65537), (1,)),
+    ((2000, 33), (0, 1)),
+    ((4, 8, 17000), ((0, 2),)),
+)
 FEW = (((70, 700), (0, 1)), ((3, 5, 7), ((0, 2),)))
 
 
@@ -231,6 +248,7 @@ def _reductions(shapes: Any = FEW, names: Any = ("sum", "mean")) -> list[str]:
     return wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backwards", [False, True])
 def test_reductions_of_long_rows_many_rows_and_odd_sizes(backwards: bool, folder: Path) -> None:
     names = ("sum", "amax", "mean", "any", "var_of", "argmax")
@@ -291,7 +309,7 @@ def test_an_index_out_of_range_is_an_error(folder: Path) -> None:
             kernel_of(name)(np, *args)
         kernel_of("softmax_nll_rows")(np, x, target)
 
-    builder = compiling.Shim(kept=compiling.Cache(folder))
+    builder = compiling.Shim(files=compiling.Cache(folder))
     builder.prepare(list(shim.noted(collect).sources))
     with shim.using(builder):
         work()
@@ -315,8 +333,12 @@ def test_random_bits_are_the_cpus(dtype: str, folder: Path) -> None:
             device_random.kept(np, theirs, (5,), 1.0, kind),
         ]
 
-    want = [ours.words(np, 1003), _draw.uniform(np, ours, 501, kind), _draw.kept(np, ours, (7, 9), 0.7, kind),
-            _draw.kept(np, ours, (5,), 1.0, kind)]  # fmt: skip
+    want = [
+        ours.words(np, 1003),
+        draw.uniform(np, ours, 501, kind),
+        draw.kept(np, ours, (7, 9), 0.7, kind),
+        draw.kept(np, ours, (5,), 1.0, kind),
+    ]
     for w, g in zip(want, shim.run_all(work, folder)):
         assert w.dtype == g.dtype and w.shape == g.shape and (w == g).all()
     assert ours.get_offset() == theirs.get_offset()
@@ -360,12 +382,23 @@ def engine_tensor(array: Any, dtype: str) -> Any:
 
 
 OPTIMIZERS = [
-    ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}), ("Adam", {}),
-    ("Adam", {"amsgrad": True, "maximize": True, "weight_decay": 0.1}), ("AdamW", {}), ("RMSprop", {"momentum": 0.5}),
-    ("Adagrad", {}), ("Adadelta", {}), ("Adamax", {}), ("NAdam", {}), ("RAdam", {}), ("ASGD", {}), ("Rprop", {}),
-]  # fmt: skip
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+    ("Adam", {}),
+    ("Adam", {"amsgrad": True, "maximize": True, "weight_decay": 0.1}),
+    ("AdamW", {}),
+    ("RMSprop", {"momentum": 0.5}),
+    ("Adagrad", {}),
+    ("Adadelta", {}),
+    ("Adamax", {}),
+    ("NAdam", {}),
+    ("RAdam", {}),
+    ("ASGD", {}),
+    ("Rprop", {}),
+]
 
 
+@pytest.mark.long
 def test_optimizers_update_all_parameters_in_one_kernel(folder: Path) -> None:
     import engine.optim as optim
 
@@ -436,6 +469,7 @@ def _gradient_kept() -> list[str]:
     return [n for n, (w, g) in enumerate(zip(want, got)) if not np.allclose(w, g)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plant", list(PLANTS))
 def test_a_planted_fault_is_found(plant: str, folder: Path) -> None:
     check, old, new = PLANTS[plant]
@@ -448,6 +482,7 @@ def test_a_planted_fault_is_found(plant: str, folder: Path) -> None:
     assert found
 
 
+@pytest.mark.long
 def test_the_checks_find_nothing_where_nothing_is_planted(folder: Path) -> None:
     checks = {check for check, _, _ in PLANTS.values()}
     assert not shim.run_all(lambda: [found for check in checks for found in check()], folder)
@@ -463,14 +498,20 @@ def _asan(*args: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if not Path(library).is_absolute():
         pytest.skip("g++ has no AddressSanitizer")
     env = {
-        "PATH": "/usr/bin:/bin", "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0",
-        "ENGINE_KERNEL_CACHE": str(folder), "PYTHONPATH": str(Path(__file__).parents[3]), "ENGINE_ONEDNN": "0",
-        "OPENBLAS_NUM_THREADS": "1", "HOME": str(folder),
-    }  # fmt: skip
+        "PATH": "/usr/bin:/bin",
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "ENGINE_KERNEL_CACHE": str(folder),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "ENGINE_ONEDNN": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "HOME": str(folder),
+    }
     command = [sys.executable, "-m", "tests.engine.ops.cuda_bounds", *args]
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
 
 
+@pytest.mark.long
 def test_no_kernel_leaves_its_arrays(folder: Path) -> None:
     done = _asan(folder=folder)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -65,7 +65,7 @@ CONVOLUTIONS: dict[str, Any] = {
     "channels last": lambda x, w: F.conv2d(x.to(memory_format=engine.channels_last), w, w[:, 0, 0, 0], padding=1),
     "a view that is not aligned": lambda x, w: F.conv2d(x.reshape(-1)[1:505].reshape(2, 4, 9, 7), w),
     "one sample, one channel": lambda x, w: F.conv2d(x[:1, :1], w[:, :1]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -98,8 +98,10 @@ def test_a_bias_is_part_of_the_graph_for_16_bit_types_and_channels_last(gpu: Any
 @only_here
 def test_what_cudnn_does_not_serve_is_left_to_products(gpu: Any) -> None:
     for make in (
-        lambda: F.conv2d(engine.ones(1, 2, 3, 3, dtype=engine.complex64).cuda(), engine.ones(1, 2, 2, 2,
-                         dtype=engine.complex64).cuda()),
+        lambda: F.conv2d(
+            engine.ones(1, 2, 3, 3, dtype=engine.complex64).cuda(),
+            engine.ones(1, 2, 2, 2, dtype=engine.complex64).cuda(),
+        ),
         lambda: F.conv2d(engine.ones(0, 2, 3, 3).cuda(), engine.ones(1, 2, 2, 2).cuda()),
         lambda: F.max_pool2d(real(1, 2, 5, 5).cuda(), 2, dilation=2),
         lambda: F.max_pool2d(real(1, 2, 6, 6).cuda(), 3, 2, ceil_mode=True),
@@ -109,7 +111,7 @@ def test_what_cudnn_does_not_serve_is_left_to_products(gpu: Any) -> None:
         lambda: F.scaled_dot_product_attention(*[real(1, 2, 4, 8, dtype=engine.float16).cuda()] * 3, dropout_p=0.5),
         lambda: F.scaled_dot_product_attention(*[real(1, 2, 4, 7, dtype=engine.float16).cuda()] * 3),
         lambda: F.scaled_dot_product_attention(*[real(2, 4, 8, dtype=engine.float16).cuda()] * 3),
-    ):  # fmt: skip
+    ):
         make()
     assert not cudnn_graphs.calls
     assert not {"cudnnPoolingForward"} & set(gpu.runtime.state.cudnn.library.calls)
@@ -128,7 +130,7 @@ POOLS: dict[str, Any] = {
     "mean without padding": lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
     "mean 3d": lambda x: F.avg_pool3d(x[:, None], 2, 1),
     "mean channels last": lambda x: F.avg_pool2d(x.to(memory_format=engine.channels_last), 2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", POOLS)
@@ -184,9 +186,10 @@ def test_attention_is_chosen_by_its_settings(gpu: Any) -> None:
     q = real(1, 2, 8, 16, dtype=engine.float16).cuda()
     nn = engine.nn.attention
     for context, wanted in (
-        (nn.sdpa_kernel(nn.SDPBackend.MATH), False), (nn.sdpa_kernel([nn.SDPBackend.CUDNN_ATTENTION]), True),
+        (nn.sdpa_kernel(nn.SDPBackend.MATH), False),
+        (nn.sdpa_kernel([nn.SDPBackend.CUDNN_ATTENTION]), True),
         (settings.flags(enabled=False), False),
-    ):  # fmt: skip
+    ):
         cudnn_graphs.calls.clear()
         with context:
             F.scaled_dot_product_attention(q, q, q)
@@ -208,13 +211,16 @@ def test_double_backward_of_attention(gpu: Any) -> None:
 
 
 NETWORKS: dict[str, Any] = {
-    "lstm": (engine.nn.LSTM, {}), "two layers both ways": (engine.nn.LSTM, {"num_layers": 2, "bidirectional": True}),
-    "projected": (engine.nn.LSTM, {"proj_size": 3, "num_layers": 2}), "gru": (engine.nn.GRU, {"bidirectional": True}),
-    "without biases": (engine.nn.GRU, {"bias": False, "num_layers": 2}), "tanh": (engine.nn.RNN, {}),
+    "lstm": (engine.nn.LSTM, {}),
+    "two layers both ways": (engine.nn.LSTM, {"num_layers": 2, "bidirectional": True}),
+    "projected": (engine.nn.LSTM, {"proj_size": 3, "num_layers": 2}),
+    "gru": (engine.nn.GRU, {"bidirectional": True}),
+    "without biases": (engine.nn.GRU, {"bias": False, "num_layers": 2}),
+    "tanh": (engine.nn.RNN, {}),
     "relu": (engine.nn.RNN, {"nonlinearity": "relu", "num_layers": 2}),
     "dropout": (engine.nn.LSTM, {"num_layers": 3, "dropout": 0.4}),
     "batch first": (engine.nn.LSTM, {"batch_first": True}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", ["batch", "packed", "inference", "one sequence"])
@@ -274,6 +280,7 @@ def test_autocast_of_a_network(gpu: Any) -> None:
     assert net.weight_ih_l0.grad.dtype is engine.float32
 
 
+@pytest.mark.long
 def test_a_training_step_is_captured(gpu: Any) -> None:
     """Convolution, pooling, LSTM and attention, forward and backward, in a graph, as the same without one."""
 

@@ -206,9 +206,14 @@ def test_rotated_boxes_that_share_sides() -> None:
         x, y, w, h, r = box
         cos, sin = math.cos(math.radians(r)), math.sin(math.radians(r))
         others = [
-            [x, y, w, h, r], [x, y, w, h, r + 180], [x, y, h, w, r + 90], [x, y, w / 2, h, r],
-            [x + w / 4 * cos, y - w / 4 * sin, w / 2, h, r], [x + w * cos, y - w * sin, w, h, r], [x, y, 0, h, r],
-        ]  # fmt: skip
+            [x, y, w, h, r],
+            [x, y, w, h, r + 180],
+            [x, y, h, w, r + 90],
+            [x, y, w / 2, h, r],
+            [x + w / 4 * cos, y - w / 4 * sin, w / 2, h, r],
+            [x + w * cos, y - w * sin, w, h, r],
+            [x, y, 0, h, r],
+        ]
         found = detection.box_iou_rotated(engine.tensor(box[None]), engine.tensor(others))[0]
         assert np.abs(found.numpy() - [1, 1, 1, 0.5, 0.5, 0, 0]).max() < 2e-6
 

@@ -112,9 +112,15 @@ def test_histograms_without_a_range() -> None:
 def test_out_of_functions_that_are_no_ops() -> None:
     x = engine.tensor([[3.0, 1.0], [1.0, 2.0]])
     for name, args in (
-        ("renorm", (2, 0, 1.0)), ("msort", ()), ("narrow_copy", (0, 0, 1)), ("qr", ()), ("svd", ()),
-        ("float_power", (2,)), ("triangular_solve", (x,)), ("histogram", (3,)),
-    ):  # fmt: skip
+        ("renorm", (2, 0, 1.0)),
+        ("msort", ()),
+        ("narrow_copy", (0, 0, 1)),
+        ("qr", ()),
+        ("svd", ()),
+        ("float_power", (2,)),
+        ("triangular_solve", (x,)),
+        ("histogram", (3,)),
+    ):
         function = getattr(engine, name)
         expected = function(x, *args)
         many = isinstance(expected, tuple)
@@ -211,11 +217,15 @@ def test_bools_and_complex_numbers_are_refused_in_torchs_words() -> None:
 def test_the_names_of_nodes() -> None:
     x = engine.eye(2, requires_grad=True)
     for result, name in (
-        (x.deg2rad(), "Deg2RadBackward0"), (x.inverse(), "LinalgInvExBackward0"),
-        (engine.matrix_exp(x), "LinalgMatrixExpBackward0"), (x.nanmedian(1)[0], "NanmedianBackward1"),
-        (x.lerp(x, x), "LerpBackward1"), (engine.cdist(x, x), "CdistBackward0"),
-        (engine.div(x, 0.8, rounding_mode="trunc"), "DivBackward2"), (x / 2, "DivBackward0"),
-    ):  # fmt: skip
+        (x.deg2rad(), "Deg2RadBackward0"),
+        (x.inverse(), "LinalgInvExBackward0"),
+        (engine.matrix_exp(x), "LinalgMatrixExpBackward0"),
+        (x.nanmedian(1)[0], "NanmedianBackward1"),
+        (x.lerp(x, x), "LerpBackward1"),
+        (engine.cdist(x, x), "CdistBackward0"),
+        (engine.div(x, 0.8, rounding_mode="trunc"), "DivBackward2"),
+        (x / 2, "DivBackward0"),
+    ):
         assert type(result.grad_fn).__name__ == name
 
 

@@ -14,7 +14,7 @@ from engine.tensor import Tensor
 
 ROWS = 60_000
 BOUND = 1e-6  # of the largest result; row by row it is 1e-5 and more, for variances 1e-4
-# where oneDNN adds the rows of a norm, one after the other as torch does there: docs/deviations.md
+# where oneDNN adds the rows of a norm, one after the other as torch does there: docs/reference/deviations.md
 OF_NORMS = 2e-5
 
 

@@ -15,7 +15,7 @@ from engine import nn
 from engine.backends import onednn
 from engine.dispatch import OPS
 from engine.nn import functional as F
-from engine.ops.nn.dropout import plus_dropped
+from engine.ops.random.dropout import plus_dropped
 
 pytestmark = pytest.mark.onednn
 needs_library = pytest.mark.skipif(not onednn.is_available(), reason=onednn.describe())

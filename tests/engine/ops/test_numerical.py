@@ -62,6 +62,11 @@ def test_gradient_is_differentiable():
         (lambda: engine.gradient(engine.ones(2), edge_order=2), "expected each dimension size to be at least"),
         (lambda: engine.gradient(X, edge_order=3), "only supports edge_order=1 and edge_order=2"),
         (lambda: engine.gradient(Y, spacing=[1.0, 2.0, 3.0]), "dim argument was not given, but got a list of length 3"),
+        (
+            lambda: engine.gradient(Y, spacing=[1.0], dim=[0, 1]),
+            "spacing argument of length 1 and a dim argument of length 2",
+        ),
+        (lambda: engine.gradient(Y, spacing=[engine.arange(9.0)], dim=[0]), r"coordinates of dim 0 to be of shape"),
         (lambda: engine.zeros(3).fill_diagonal_(1), "dimensions must larger than 1"),
         (lambda: engine.zeros(2, 2, 3).fill_diagonal_(1), "all dimensions of input must be of equal length"),
     ],

@@ -13,10 +13,16 @@ rng = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("periodic", [True, False])
-@pytest.mark.parametrize("name, scipy_name", [
-    ("hann", "hann"), ("hamming", "hamming"), ("blackman", "blackman"), ("bartlett", "bartlett"),
-    ("kaiser", ("kaiser", 12.0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, scipy_name",
+    [
+        ("hann", "hann"),
+        ("hamming", "hamming"),
+        ("blackman", "blackman"),
+        ("bartlett", "bartlett"),
+        ("kaiser", ("kaiser", 12.0)),
+    ],
+)
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_windows_are_scipys(name, scipy_name, n, periodic):
     found = getattr(engine, f"{name}_window")(n, periodic, dtype=engine.float64)

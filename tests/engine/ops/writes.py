@@ -114,7 +114,7 @@ def _twin(torch: Any, case: Any) -> Any:
             if value.stride() != made.stride() and value.dim() and 0 not in value.stride():
                 made = torch.empty_strided(tuple(value.shape), value.stride(), dtype=made.dtype).copy_(made)
             return made.requires_grad_(value.requires_grad)
-        if isinstance(value, engine.dtypes.dtype):
+        if isinstance(value, engine.core.dtypes.dtype):
             return getattr(torch, str(value).removeprefix("torch."))
         if isinstance(value, engine.device):
             return torch.device(str(value))
@@ -142,9 +142,16 @@ def _twin(torch: Any, case: Any) -> Any:
 
     for name in dict.fromkeys((case.name if case.op is None else case.op.called, case.name)):
         for where in (
-            torch.nn.functional, torch, torch.Tensor, torch.linalg, torch.special, torch.fft, torch._C._nn,
-            torch._C._linalg, torch.ops.aten,
-        ):  # fmt: skip
+            torch.nn.functional,
+            torch,
+            torch.Tensor,
+            torch.linalg,
+            torch.special,
+            torch.fft,
+            torch._C._nn,
+            torch._C._linalg,
+            torch.ops.aten,
+        ):
             function = getattr(where, name.removeprefix("linalg_") if where is torch.linalg else name, None)
             if function is None or not callable(function):
                 continue

@@ -22,39 +22,60 @@ def _case(kind: str, **options: Any) -> None:
 
 
 for _options in (
-    {}, {"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.3}, {"momentum": 0.9, "nesterov": True},
-    {"weight_decay": 0.1}, {"momentum": 0.8, "weight_decay": 0.1, "nesterov": True, "maximize": True},
-    {"maximize": True}, {"momentum": 0.5, "maximize": True},
-    {"momentum": 0.5, "maximize": True, "nesterov": True}, {"weight_decay": 0.1, "maximize": True},
-):  # fmt: skip
+    {},
+    {"momentum": 0.9},
+    {"momentum": 0.9, "dampening": 0.3},
+    {"momentum": 0.9, "nesterov": True},
+    {"weight_decay": 0.1},
+    {"momentum": 0.8, "weight_decay": 0.1, "nesterov": True, "maximize": True},
+    {"maximize": True},
+    {"momentum": 0.5, "maximize": True},
+    {"momentum": 0.5, "maximize": True, "nesterov": True},
+    {"weight_decay": 0.1, "maximize": True},
+):
     _case("SGD", lr=0.05, **_options)
 for _kind in ("Adam", "AdamW"):
     for _options in (
-        {}, {"weight_decay": 0.1}, {"amsgrad": True}, {"maximize": True}, {"betas": (0.5, 0.6), "eps": 1e-2},
+        {},
+        {"weight_decay": 0.1},
+        {"amsgrad": True},
+        {"maximize": True},
+        {"betas": (0.5, 0.6), "eps": 1e-2},
         {"amsgrad": True, "weight_decay": 0.05, "maximize": True},
-    ):  # fmt: skip
+    ):
         _case(_kind, lr=0.02, **_options)
 for _kind in ("NAdam", "RAdam"):
     for _options in (
-        {}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True}, {"maximize": True},
+        {},
+        {"weight_decay": 0.1},
+        {"weight_decay": 0.1, "decoupled_weight_decay": True},
+        {"maximize": True},
         {"betas": (0.8, 0.9)},
-    ):  # fmt: skip
+    ):
         _case(_kind, lr=0.02, **_options)
 _case("NAdam", lr=0.02, momentum_decay=0.1)
 for _options in ({}, {"weight_decay": 0.1}, {"maximize": True}, {"betas": (0.5, 0.6), "eps": 1e-2}):
     _case("Adamax", lr=0.02, **_options)
 for _options in (
-    {}, {"weight_decay": 0.1}, {"lr_decay": 0.1}, {"initial_accumulator_value": 0.5}, {"maximize": True, "eps": 0.1},
-):  # fmt: skip
+    {},
+    {"weight_decay": 0.1},
+    {"lr_decay": 0.1},
+    {"initial_accumulator_value": 0.5},
+    {"maximize": True, "eps": 0.1},
+):
     _case("Adagrad", lr=0.1, **_options)
 for _options in ({}, {"weight_decay": 0.1}, {"rho": 0.5}, {"maximize": True, "lr": 0.5}):
     _case("Adadelta", **_options)
 for _options in ({}, {"weight_decay": 0.1}, {"t0": 4}, {"lambd": 0.1, "alpha": 0.5, "maximize": True}):
     _case("ASGD", lr=0.05, **_options)
 for _options in (
-    {}, {"weight_decay": 0.1}, {"momentum": 0.9}, {"centered": True}, {"maximize": True, "alpha": 0.5},
+    {},
+    {"weight_decay": 0.1},
+    {"momentum": 0.9},
+    {"centered": True},
+    {"maximize": True, "alpha": 0.5},
     {"centered": True, "momentum": 0.5, "weight_decay": 0.1},
-):  # fmt: skip
+):
     _case("RMSprop", lr=0.01, **_options)
 for _options in ({}, {"etas": (0.3, 1.5), "step_sizes": (1e-3, 0.1)}, {"maximize": True}):
     _case("Rprop", lr=0.02, **_options)
@@ -82,9 +103,13 @@ def loss_of(t: Any, params: list, k: int = 0) -> Any:
     a, b, c, d = (t.view_as_real(p) if p.is_complex() else p for p in params)
     grow = 1.0 + 0.3 * math.sin(k)
     return (
-        ((a * 1.5 - 0.3).tanh() * grow).pow(2).sum() + (b * b * b * b).sum() * 0.1 + (a.sum() * b).sum() * 0.02
-        + ((c - 0.7) * grow).pow(2).sum() + (d + 0.1 * k * 0.1).pow(2).sum() + (d * c.sum()).sum() * 0.05
-    )  # fmt: skip
+        ((a * 1.5 - 0.3).tanh() * grow).pow(2).sum()
+        + (b * b * b * b).sum() * 0.1
+        + (a.sum() * b).sum() * 0.02
+        + ((c - 0.7) * grow).pow(2).sum()
+        + (d + 0.1 * k * 0.1).pow(2).sum()
+        + (d * c.sum()).sum() * 0.05
+    )
 
 
 def train(t: Any, optimizer: Any, params: list, steps: range) -> None:
@@ -216,9 +241,17 @@ def closed(t: Any, name: str) -> list:
 
 
 CLOSED = [
-    "StepLR", "MultiStepLR", "ConstantLR", "LinearLR", "ExponentialLR", "PolynomialLR", "CosineAnnealingLR",
-    "CosineAnnealingWarmRestarts", "CosineAnnealingWarmRestarts 1", "LambdaLR",
-]  # fmt: skip
+    "StepLR",
+    "MultiStepLR",
+    "ConstantLR",
+    "LinearLR",
+    "ExponentialLR",
+    "PolynomialLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CosineAnnealingWarmRestarts 1",
+    "LambdaLR",
+]
 
 
 def expected(t: Any) -> dict[str, Any]:
@@ -240,11 +273,20 @@ def expected(t: Any) -> dict[str, Any]:
 STATES = [
     next(n for n, (k, _) in OPTIMIZERS.items() if k == kind and more in n)
     for kind, more in (
-        ("SGD", "momentum=0.9"), ("Adam", "amsgrad"), ("AdamW", ""), ("NAdam", ""), ("RAdam", ""), ("Adamax", ""),
-        ("Adagrad", "lr_decay"), ("Adadelta", ""), ("ASGD", "t0"), ("RMSprop", "centered=True,momentum"),
-        ("Rprop", ""), ("LBFGS", "strong"),
+        ("SGD", "momentum=0.9"),
+        ("Adam", "amsgrad"),
+        ("AdamW", ""),
+        ("NAdam", ""),
+        ("RAdam", ""),
+        ("Adamax", ""),
+        ("Adagrad", "lr_decay"),
+        ("Adadelta", ""),
+        ("ASGD", "t0"),
+        ("RMSprop", "centered=True,momentum"),
+        ("Rprop", ""),
+        ("LBFGS", "strong"),
     )
-]  # fmt: skip
+]
 
 
 def halfway(t: Any, name: str) -> dict[str, Any]:

@@ -79,9 +79,15 @@ def test_state_dict_keys() -> None:
     """The names of torch's attributes, so that state dicts interchange."""
     scheduler = lr_scheduler.StepLR(problems.two_groups(engine), 3)
     assert set(scheduler.state_dict()) == {
-        "step_size", "gamma", "base_lrs", "last_epoch", "_step_count", "_is_initial", "_get_lr_called_within_step",
+        "step_size",
+        "gamma",
+        "base_lrs",
+        "last_epoch",
+        "_step_count",
+        "_is_initial",
+        "_get_lr_called_within_step",
         "_last_lr",
-    }  # fmt: skip
+    }
 
 
 def test_resume_by_last_epoch() -> None:
@@ -155,8 +161,11 @@ def test_old_name() -> None:
         (lambda L, o: L.ReduceLROnPlateau(o, threshold_mode="x"), ValueError, "threshold mode x is unknown!"),
         (lambda L, o: L.ReduceLROnPlateau(o, min_lr=[0]), ValueError, "expected 2 min_lrs, got 1"),
         (lambda L, o: L.CyclicLR(o, 0.1, 0.2, mode="x"), ValueError, "mode is invalid and scale_fn is None"),
-        (lambda L, o: L.CyclicLR(o, [0.1], 0.2), ValueError,
-         "base_lr must have the same length as optimizer.param_groups. base_lr has 1 values, param_groups has 2."),
+        (
+            lambda L, o: L.CyclicLR(o, [0.1], 0.2),
+            ValueError,
+            "base_lr must have the same length as optimizer.param_groups. base_lr has 1 values, param_groups has 2.",
+        ),
         (lambda L, o: L.CosineAnnealingWarmRestarts(o, 0), ValueError, "Expected positive integer T_0, but got 0"),
         (lambda L, o: L.CosineAnnealingWarmRestarts(o, 1, 0), ValueError, "Expected integer T_mult >= 1"),
         (lambda L, o: L.CosineAnnealingWarmRestarts(o, 1).step(-1), ValueError, "Expected non-negative epoch"),
@@ -167,10 +176,13 @@ def test_old_name() -> None:
         (lambda L, o: L.SequentialLR(o, [], []), ValueError, "expects at least one scheduler"),
         (lambda L, o: L.SequentialLR(o, [L.StepLR(o, 1)], [1]), ValueError, "one more than the number of milestone"),
         (lambda L, o: L.ChainedScheduler([L.ReduceLROnPlateau(o)]), ValueError, "does not support `ReduceLROnPlateau`"),
-        (lambda L, o: L.SequentialLR(o, [L.StepLR(problems.two_groups(engine), 1)], []), ValueError,
-         "expects all schedulers to belong to the same optimizer"),
+        (
+            lambda L, o: L.SequentialLR(o, [L.StepLR(problems.two_groups(engine), 1)], []),
+            ValueError,
+            "expects all schedulers to belong to the same optimizer",
+        ),
     ],
-)  # fmt: skip
+)
 def test_errors(make: Any, kind: type, message: str) -> None:
     """torch's types and sentences."""
     with pytest.raises(kind) as error:

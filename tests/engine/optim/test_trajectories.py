@@ -168,8 +168,10 @@ def test_layouts(kind: str, layout: str) -> None:
         odd = engine.tensor(values.transpose(0, 2, 3, 1).copy()).permute(0, 3, 1, 2)
     odd = odd.detach().requires_grad_()
     assert not odd.is_contiguous()
-    first, second = (getattr(engine.optim, kind)([p], weight_decay=0.1) if kind != "Rprop" else
-                     engine.optim.Rprop([p]) for p in (plain, odd))  # fmt: skip
+    first, second = (
+        getattr(engine.optim, kind)([p], weight_decay=0.1) if kind != "Rprop" else engine.optim.Rprop([p])
+        for p in (plain, odd)
+    )
     for g in gradients:
         plain.grad = engine.tensor(g)
         odd.grad = engine.tensor(g) if layout == "mixed" else engine.zeros_like(odd).copy_(engine.tensor(g))

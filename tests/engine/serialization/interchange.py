@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 import engine
-from engine import dtypes, serialization
+from engine import serialization
+from engine.core import dtypes
 from engine.nn.parameter import Parameter
 
 RECORD = Path(__file__).parent / "data/opened_by_torch.json"
@@ -87,14 +88,18 @@ def described(kind: str) -> dict[str, Any]:
         array = np.asarray(t.detach()._array)
         wide = np.ascontiguousarray(array.astype(np.complex128 if t.is_complex() else np.float64)).reshape(-1)
         rows[name] = {
-            "dtype": t.dtype.name, "shape": list(t.shape), "stride": list(t.stride()),
-            "values": wide.view(np.float64).tolist(), "requires_grad": t.requires_grad,
+            "dtype": t.dtype.name,
+            "shape": list(t.shape),
+            "stride": list(t.stride()),
+            "values": wide.view(np.float64).tolist(),
+            "requires_grad": t.requires_grad,
             "parameter": isinstance(t, Parameter),
             "with": [
-                n for n, o in tensors.items()
+                n
+                for n, o in tensors.items()
                 if o is not t and t.numel() and o.numel() and np.shares_memory(o._array, t._array)
             ],
-        }  # fmt: skip
+        }
     return rows
 
 

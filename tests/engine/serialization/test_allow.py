@@ -21,7 +21,7 @@ from engine.serialization import (
     load,
     safe_globals,
     save,
-)  # fmt: skip
+)
 
 from . import forge
 from .forge import zipped

@@ -27,7 +27,7 @@ def check(actual, expected, strided=True):
     if isinstance(actual, engine.Tensor):
         actual = (actual.dequantize() if actual.is_quantized else actual)._array
     array = actual
-    assert engine.dtypes.from_numpy(array.dtype).name == expected["dtype"]
+    assert engine.core.dtypes.from_numpy(array.dtype).name == expected["dtype"]
     assert list(array.shape) == expected["shape"]
     wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     flat = np.ascontiguousarray(wide).reshape(-1)
@@ -68,10 +68,20 @@ def test_parameters():
 def test_python_values():
     found = load(DATA / "python.pth")
     assert found == {
-        "a": [1, 2.5, None, True, "é"], "t": (1, (2, 3)), "big": 2**70, "neg": -5, "wide": 2**20, "set": {1, 2},
-        "bytes": b"\x00\xff", "array": bytearray(b"xy"), "complex": 1 + 2j, "size": (2, 3),
-        "device": engine.device("cuda:1"), "dtype": engine.float16, "counter": Counter("aab"),
-    }  # fmt: skip
+        "a": [1, 2.5, None, True, "é"],
+        "t": (1, (2, 3)),
+        "big": 2**70,
+        "neg": -5,
+        "wide": 2**20,
+        "set": {1, 2},
+        "bytes": b"\x00\xff",
+        "array": bytearray(b"xy"),
+        "complex": 1 + 2j,
+        "size": (2, 3),
+        "device": engine.device("cuda:1"),
+        "dtype": engine.float16,
+        "counter": Counter("aab"),
+    }
     assert type(found["size"]) is engine.Size and type(found["counter"]) is Counter
 
 

@@ -103,8 +103,10 @@ def touch(obj: Any, depth: int = 0) -> None:
 
 def survives(content: bytes) -> None:
     for function in (
-        lambda f: load(f, map_location="cpu"), lambda f: read(f, ArrayBuilder()), get_unsafe_globals_in_checkpoint,
-    ):  # fmt: skip
+        lambda f: load(f, map_location="cpu"),
+        lambda f: read(f, ArrayBuilder()),
+        get_unsafe_globals_in_checkpoint,
+    ):
         start = time.perf_counter()
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):

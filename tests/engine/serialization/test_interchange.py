@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from engine import dtypes
+from engine.core import dtypes
 from engine.serialization import load, sniff
 
 from . import interchange

@@ -148,7 +148,7 @@ COLLIDING = {
         for n in range(9_000)
     ],
     "tuples": [b"J" + struct.pack("<i", n) + b"K\x01\x86" for n in range(9_000)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", COLLIDING)

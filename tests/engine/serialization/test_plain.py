@@ -52,7 +52,7 @@ VALUES = {
     "keys": {pathlib.PurePosixPath("a"): 1, datetime.date(1, 2, 3): 2, fractions.Fraction(1, 3): 3},
     "set": {1, decimal.Decimal(2), datetime.timedelta(1)},
     "numpy": [np.float32(1.5), np.arange(3), np.dtype("int16")],
-}  # fmt: skip
+}
 
 
 def same(a: object, b: object) -> bool:

@@ -25,19 +25,29 @@ def read(data: bytes, **options):
 
 
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(-(1 << 70), 1 << 70), st.floats(allow_nan=False), st.text(), st.binary(),
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 70), 1 << 70),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.binary(),
     st.complex_numbers(allow_nan=False),
-)  # fmt: skip
+)
 keys = st.one_of(st.text(), st.integers(-(1 << 40), 1 << 40), st.booleans(), st.tuples(st.text(), st.integers(0, 9)))
 values = st.recursive(
     scalars,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=5), st.tuples(inner), st.tuples(inner, inner, inner, inner),
-        st.dictionaries(keys, inner, max_size=5), st.sets(keys, max_size=5), st.frozensets(keys, max_size=3),
-        st.dictionaries(keys, inner, max_size=3).map(OrderedDict), st.binary().map(bytearray),
+        st.lists(inner, max_size=5),
+        st.tuples(inner),
+        st.tuples(inner, inner, inner, inner),
+        st.dictionaries(keys, inner, max_size=5),
+        st.sets(keys, max_size=5),
+        st.frozensets(keys, max_size=3),
+        st.dictionaries(keys, inner, max_size=3).map(OrderedDict),
+        st.binary().map(bytearray),
     ),
     max_leaves=20,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
@@ -60,10 +70,14 @@ def test_standard_containers(protocol):
     cycle: list = [1]
     cycle.append(cycle)
     value = {
-        "list": list(range(2500)), "dict": {i: str(i) for i in range(2500)}, "tuple": tuple(range(300)),
+        "list": list(range(2500)),
+        "dict": {i: str(i) for i in range(2500)},
+        "tuple": tuple(range(300)),
         "shared": [shared, shared],
-        "counter": Counter("hello"), "default": defaultdict(list, a=[1]), "range": {"x" * 300: b"y" * 300},
-    }  # fmt: skip
+        "counter": Counter("hello"),
+        "default": defaultdict(list, a=[1]),
+        "range": {"x" * 300: b"y" * 300},
+    }
     found = read(pickle.dumps(value, protocol))
     assert found == value and found["shared"][0] is found["shared"][1]
     assert type(found["default"]) is defaultdict and found["default"]["new"] == []
@@ -74,9 +88,15 @@ def test_standard_containers(protocol):
 @pytest.mark.parametrize("protocol", range(6))
 def test_numpy(protocol):
     arrays = [
-        np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3)), np.array([True]), np.array(2 + 1j),
-        np.array(["ab", "c"]), np.array([b"ab"]), np.zeros((0, 3), np.uint8), np.arange(3, dtype=">i4"),
-    ]  # fmt: skip
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.array([True]),
+        np.array(2 + 1j),
+        np.array(["ab", "c"]),
+        np.array([b"ab"]),
+        np.zeros((0, 3), np.uint8),
+        np.arange(3, dtype=">i4"),
+    ]
     for array in arrays:
         found = read(pickle.dumps(array, protocol))
         assert found.dtype.newbyteorder("=") == array.dtype.newbyteorder("=") and found.shape == array.shape

@@ -26,7 +26,7 @@ from engine.serialization import (
     save_safetensors,
     sniff,
     writers,
-)  # fmt: skip
+)
 from engine.serialization.source import Source
 from engine.serialization.ziparchive import ZipArchive
 from engine.tensor import wrap
@@ -34,7 +34,7 @@ from engine.tensor import wrap
 from . import forge
 from .forge import DATA
 
-DTYPES = [d for d in engine.dtypes.ALL]
+DTYPES = [d for d in engine.core.dtypes.ALL]
 OLD = [d for d in DTYPES if d.name not in ("uint16", "uint32", "uint64")]
 
 
@@ -49,7 +49,7 @@ def again(obj, **options):
 
 
 def sample(dtype) -> engine.Tensor:
-    return wrap(np.arange(6).reshape(2, 3).astype(engine.dtypes.to_numpy(dtype)))
+    return wrap(np.arange(6).reshape(2, 3).astype(engine.core.dtypes.to_numpy(dtype)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -111,10 +111,17 @@ def test_parameters_and_nested_containers():
     leaf = sample(engine.float32)
     leaf.requires_grad = True
     obj = {
-        "state": state, "list": [1, (2.5, None, True)], "size": engine.Size([2, 3]), "device": engine.device("cuda", 1),
-        "dtype": engine.bfloat16, "tagged": tagged, "plain": plain, "leaf": leaf, "np": np.arange(3),
+        "state": state,
+        "list": [1, (2.5, None, True)],
+        "size": engine.Size([2, 3]),
+        "device": engine.device("cuda", 1),
+        "dtype": engine.bfloat16,
+        "tagged": tagged,
+        "plain": plain,
+        "leaf": leaf,
+        "np": np.arange(3),
         "same": [tagged, tagged],
-    }  # fmt: skip
+    }
     found = again(obj)
     assert type(found["state"]["w"]) is Parameter and not found["state"]["w"].requires_grad
     assert found["state"]["g"].requires_grad and found["state"]._metadata == {"": {"version": 2}}
@@ -137,9 +144,13 @@ def test_zip_layout():
         assert z.testzip() is None
         names = z.namelist()
         assert names == [
-            "archive/data.pkl", "archive/.storage_alignment", "archive/byteorder", "archive/data/0", "archive/data/1",
+            "archive/data.pkl",
+            "archive/.storage_alignment",
+            "archive/byteorder",
+            "archive/data/0",
+            "archive/data/1",
             "archive/version",
-        ]  # fmt: skip
+        ]
         assert all(i.compress_type == zipfile.ZIP_STORED for i in z.infolist())
         assert z.read("archive/version") == b"3\n" and z.read("archive/.storage_alignment") == b"64"
     archive = ZipArchive(Source(io.BytesIO(content))).check()
@@ -253,10 +264,11 @@ def test_safetensors_round_trip(tmp_path):
 
 def test_safetensors_refusals():
     for tensors, reason in [
-        ({"x": sample(engine.complex128)}, "which safetensors lacks"), ({"x": 3}, "not a tensor"),
+        ({"x": sample(engine.complex128)}, "which safetensors lacks"),
+        ({"x": 3}, "not a tensor"),
         ({7: sample(engine.float32)}, "cannot name a tensor"),
         ({"__metadata__": sample(engine.float32)}, "cannot name"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(TypeError, match=reason):
             save_safetensors(tensors, io.BytesIO())
     with pytest.raises(TypeError, match="str to str"):

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 import engine
-from engine.jit import archive as jit_archive
+from engine.jit.archive import loading
 from engine.serialization import UnpicklingError, convert, load, read_arrays, save, ziparchive
 from engine.serialization.errors import Limits
 from engine.serialization.source import Source
@@ -73,9 +73,9 @@ def test_programs_are_checked_too(tmp_path):
     engine.jit.save(engine.jit.trace(Twice(), engine.ones(4)), out)
     weights = struct.pack("<4f", 1, 2, 3, 4)
     assert out.getvalue().count(weights) == 1
-    jit_archive.read(io.BytesIO(out.getvalue()))
+    loading.read(io.BytesIO(out.getvalue()))
     with pytest.raises(UnpicklingError, match="is damaged: its CRC-32"):
-        jit_archive.read(io.BytesIO(flipped(out.getvalue(), weights)))
+        loading.read(io.BytesIO(flipped(out.getvalue(), weights)))
 
 
 def test_large_archives_are_summed_up_by_threads(monkeypatch):

@@ -37,8 +37,10 @@ def test_to_and_from_other_layouts() -> None:
     for a in (dense.to_sparse_csr(), dense.to_sparse().to_sparse_csr(), dense.to_sparse(layout=engine.sparse_csr)):
         assert a.layout is engine.sparse_csr
         assert (a.crow_indices().tolist(), a.col_indices().tolist(), a.values().tolist()) == (
-            [0, 1, 3], [1, 0, 2], [1, 2, 3],
-        )  # fmt: skip
+            [0, 1, 3],
+            [1, 0, 2],
+            [1, 2, 3],
+        )
     back = a.to_sparse()
     assert back.layout is engine.sparse_coo and back.indices().tolist() == [[0, 1, 1], [1, 0, 2]]
 
@@ -108,3 +110,43 @@ def test_dense_tensors_and_coordinates_say_so() -> None:
         made().indices()
     with pytest.raises(NotImplementedError, match="CSR"):
         engine.sparse_csc_tensor([0, 1], [0], [1.0])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax"])
+def test_a_product_saves_both_operands(reduce: str) -> None:
+    rows, x = engine.eye(3).to_sparse_csr().requires_grad_(), engine.randn(3, 2, requires_grad=True)
+    for target in (rows, x):
+        found = engine.sparse.mm(rows, x, reduce).sum()
+        with engine.no_grad():
+            target.copy_(target.detach().clone())
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            found.backward()
+
+
+def test_sampled_product_saves_its_operands() -> None:
+    rows = engine.eye(3).to_sparse_csr().requires_grad_()
+    a, b = engine.randn(3, 2, requires_grad=True), engine.randn(2, 3, requires_grad=True)
+    for target in (rows, a, b):
+        found = engine.sparse.sampled_addmm(rows, a, b).values().sum()
+        with engine.no_grad():
+            target.copy_(target.detach().clone())
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            found.backward()
+
+
+def test_copy_writes_in_place() -> None:
+    rows = engine.eye(3).to_sparse_csr()
+    values = rows.values()
+    rows.copy_((engine.eye(3) * 2).to_sparse_csr())
+    assert values.tolist() == [2, 2, 2]
+    rows.copy_(engine.tensor([[0.0, 1, 0], [0, 0, 0], [3, 0, 0]]).to_sparse_csr())
+    assert rows.to_dense().tolist() == [[0, 1, 0], [0, 0, 0], [3, 0, 0]]
+
+
+def test_writes_to_the_values_given_are_none_to_the_matrix() -> None:
+    values = engine.ones(2)
+    rows = engine.sparse_csr_tensor([0, 1, 2], [0, 1], values, (2, 2), requires_grad=True)
+    found = engine.sparse.mm(rows, engine.ones(2, 1, requires_grad=True)).sum()
+    values.mul_(2)
+    found.backward()
+    assert rows.to_dense().tolist() == [[2, 0], [0, 2]]

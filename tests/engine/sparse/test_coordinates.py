@@ -61,9 +61,16 @@ def test_conversion_keeps_the_graph():
 def test_arithmetic():
     s, d = make(), wrap(DENSE)
     for found, expected in (
-        (s + s, 2 * DENSE), (s * 2, 2 * DENSE), (2 * s, 2 * DENSE), (s / 2, DENSE / 2), (-s, -DENSE),
-        (s - s, 0 * DENSE), (s * s, DENSE**2), (s * d, DENSE**2), (s.t(), DENSE.T),
-    ):  # fmt: skip
+        (s + s, 2 * DENSE),
+        (s * 2, 2 * DENSE),
+        (2 * s, 2 * DENSE),
+        (s / 2, DENSE / 2),
+        (-s, -DENSE),
+        (s - s, 0 * DENSE),
+        (s * s, DENSE**2),
+        (s * d, DENSE**2),
+        (s.t(), DENSE.T),
+    ):
         assert found.is_sparse
         np.testing.assert_array_equal(found.to_dense().numpy(), expected)
     np.testing.assert_array_equal((d + s).numpy(), 2 * DENSE)
@@ -93,10 +100,13 @@ def test_products_and_their_gradients(form):
 def test_gradients_of_the_values():
     values = wrap(np.array([3.0, 4, 5, 6])).requires_grad_()
     for call in (
-        lambda v: make(v).to_dense(), lambda v: make(v).coalesce().values(), lambda v: sparse.sum(make(v)),
-        lambda v: sparse.sum(make(v), 0).to_dense(), lambda v: sparse.softmax(make(v), 1).to_dense(),
+        lambda v: make(v).to_dense(),
+        lambda v: make(v).coalesce().values(),
+        lambda v: sparse.sum(make(v)),
+        lambda v: sparse.sum(make(v), 0).to_dense(),
+        lambda v: sparse.softmax(make(v), 1).to_dense(),
         lambda v: sparse.log_softmax(make(v), 0).to_dense(),
-    ):  # fmt: skip
+    ):
         assert gradcheck(call, (values,))
 
 
@@ -274,13 +284,68 @@ def test_gradients_of_sparse_arguments_have_their_type():
 def test_functions_that_have_nothing_for_sparse_tensors_are_not_listened_to():
     """A model that keeps one sparse buffer (Whisper) runs as fast as one without."""
     code = (
-        "import engine; from engine.dispatch import overriding\n"
-        "s = engine.eye(2).to_sparse(); y = engine.mm(s, engine.ones(2, 2)); y.add(s); engine.nn.functional.gelu(y)\n"
-        "f = engine.nn.functional.gelu\n"
-        "print(overriding.listening[0], overriding.plain(f) is f, overriding.plain(engine.mm) is engine.mm)\n"
-        "class Mine(engine.Tensor): pass\n"
-        "engine.ones(2).as_subclass(Mine)\n"
-        "print(overriding.listening[0], overriding.plain(f) is f, y.add(s).sum())"
+        "import engine; from engine.dispatch import overriding\ns = engine.eye(2).to_sparse(); y = engine.mm(s, "
+        "engine.ones(2, 2)); y.add(s); engine.nn.functional.gelu(y)\nf = "
+        "engine.nn.functional.gelu\nprint(overriding.listening[0], overriding.plain(f) is f, "
+        "overriding.plain(engine.mm) is engine.mm)\nclass Mine(engine.Tensor): "
+        "pass\nengine.ones(2).as_subclass(Mine)\nprint(overriding.listening[0], overriding.plain(f) is f, "
+        "y.add(s).sum())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == ["False True False", "True False tensor(6.)"], done.stderr
+
+
+def test_autograd_grad_by_a_sparse_matrix() -> None:
+    other = engine.arange(6.0).view(3, 2).requires_grad_()
+    for convert in ("to_sparse", "to_sparse_csr"):
+        x = getattr(engine.tensor([[0.0, 2, 0], [1, 0, 3]]), convert)().requires_grad_()
+        found, dense = engine.autograd.grad(engine.sparse.mm(x, other).sum(), (x, other))
+        assert found.layout is x.layout
+        assert found.to_dense().tolist() == [[0, 5, 0], [1, 0, 9]] and dense.tolist() == [[1, 1], [2, 2], [3, 3]]
+    twice = engine.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 3)).requires_grad_()
+    (found,) = engine.autograd.grad(engine.sparse.mm(twice, other).sum(), twice)
+    assert found.to_dense().tolist() == [[0, 5, 0], [0, 0, 0]]
+
+
+def test_sampled_addmm_into_another_layout() -> None:
+    x = engine.eye(2).to_sparse_csr()
+    with pytest.raises(RuntimeError, match=r"Expected result to have the layout torch.sparse_csr of the input"):
+        engine.sparse.sampled_addmm(x, engine.ones(2, 2), engine.ones(2, 2), out=engine.empty(2, 2))
+
+
+def test_spsolve() -> None:
+    pytest.importorskip("scipy")
+    a = engine.tensor([[2.0, 0, 1], [0, 3, 0], [0, 1, 4]], dtype=engine.float64)
+    b = engine.tensor([1.0, 2, 3], dtype=engine.float64)
+    x = engine.sparse.spsolve(a.to_sparse_csr(), b)
+    engine.testing.assert_close(a @ x, b)
+    for args, text in (
+        ((a.to_sparse(), b), "expects a matrix of the layout torch.sparse_csr"),
+        ((a.to_sparse_csr(), b[:2]), "expects a square matrix and a vector of its size and dtype"),
+        ((a.to_sparse_csr(), b.float()), "expects a square matrix and a vector of its size and dtype"),
+        ((a.to_sparse_csr(), b.clone().requires_grad_()), "has no derivative"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            engine.sparse.spsolve(*args)
+
+
+def test_products_that_are_listened_to_do_not_call_themselves() -> None:
+    """`torch.spmm` is among the functions that a handler sees once it was looked up; it runs the method's code."""
+    code = """if 1:
+        import engine.torch_alias
+        engine.torch_alias.install()
+        import torch
+        torch.spmm, torch.hspmm, torch.saddmm
+
+        class Seen(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                return super().__torch_function__(func, types, args, kwargs)
+
+        torch.ones(1).as_subclass(Seen)
+        x, y = torch.tensor([[0.0, 2, 0], [1, 0, 3]]), torch.arange(6.0).view(3, 2)
+        for sparse in (x.to_sparse(), x.to_sparse_csr()):
+            for found in (torch.sparse.mm(sparse, y), torch.spmm(sparse, y), sparse @ y, torch.mm(sparse, y)):
+                assert found.tolist() == (x @ y).tolist()
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import engine
-from engine.autograd.gradcheck import gradcheck
+from engine.autograd.gradcheck import gradcheck, gradgradcheck
 
 I = engine.tensor([[0, 2, 0], [1, 0, 1]])
 V = engine.tensor([1.0, 2.0, 3.0])
@@ -119,8 +119,11 @@ def test_dense_results(call: Any, expected: Any) -> None:
         (lambda: made()[5], IndexError, "index 5 is out of bounds for dimension 0 with size 3"),
         (lambda: made().reshape(9), RuntimeError, "reshape is not implemented for sparse tensors"),
         (lambda: made().expand(2, 3, 3), RuntimeError, "expand is unsupported for Sparse tensors"),
-        (lambda: engine.cat([hybrid(), engine.ones(3, 3, 2).to_sparse()]), RuntimeError,
-         "same sparse_dim and dense_dim: 2, 1, but tensor at position 1 has 3, 0"),
+        (
+            lambda: engine.cat([hybrid(), engine.ones(3, 3, 2).to_sparse()]),
+            RuntimeError,
+            "same sparse_dim and dense_dim: 2, 1, but tensor at position 1 has 3, 0",
+        ),
         (lambda: engine.cat([made(), D]), RuntimeError, "a dense tensor was found at position 1"),
         (lambda: made() + hybrid(), RuntimeError, "expected sizes of 'self' and 'other' to match"),
         (lambda: made().coalesce() + D.to_sparse(1), RuntimeError, "to have same density"),
@@ -142,7 +145,7 @@ def test_dense_results(call: Any, expected: Any) -> None:
         (lambda: engine.sparse.mm(rows(), D, "prod"), RuntimeError, "reduce type of prod has not been enabled"),
         (lambda: engine.sparse.sampled_addmm(rows(), D[:2], D), RuntimeError, "must match mat1"),
     ],
-)  # fmt: skip
+)
 def test_refusals(call: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         call()
@@ -165,6 +168,16 @@ def test_sizes_change_in_place() -> None:
     assert engine.equal(engine.sparse_coo_tensor((2, 2)).copy_(made()).to_dense(), DENSE)
     whole = engine.sparse_coo_tensor((3, 3), dtype=engine.int32).copy_(made())
     assert whole.dtype is engine.int32 and whole._values().tolist() == [1, 2, 3]
+
+
+def test_out_of_a_factory_once_another_class_listens() -> None:
+    """A jagged tensor makes the engine listen to `zeros`, too, which knows sparse tensors itself."""
+    rows = engine.nested.nested_tensor([engine.ones(2), engine.ones(3)], layout=engine.jagged)
+    assert (rows + 1).sum().item() == 10
+    found = engine.zeros(4, 5, out=made())
+    assert found.is_sparse and tuple(found.shape) == (4, 5)
+    with pytest.raises(NotImplementedError, match="add: a dense result is not written into a sparse tensor"):
+        engine.add(D, D, out=made())
 
 
 def test_factories_and_legacy_constructors() -> None:
@@ -247,6 +260,23 @@ def test_gradients_of_sparse_results() -> None:
         assert gradcheck(lambda v, d, call=call: call(v, d).to_dense() + 0 * d.sum(), (values, dense))
 
 
+def test_second_derivatives_of_sampled_addmm() -> None:
+    """By rows and by coordinates; torch has none for the former."""
+    places = engine.tensor([[0, 0, 1, 2], [0, 2, 1, 0]])
+    values, a, b = (
+        engine.arange(1.0, 1 + n, dtype=engine.float64).mul(0.3).sin().reshape(size).requires_grad_()
+        for n, size in ((4, (4,)), (6, (3, 2)), (6, (2, 3)))
+    )
+    for by_rows in (False, True):
+
+        def call(v, a, b, by_rows=by_rows):
+            matrix = engine.sparse_coo_tensor(places, v, (3, 3))
+            matrix = matrix.to_sparse_csr() if by_rows else matrix
+            return engine.sparse.sampled_addmm(matrix, a, b, beta=0.5, alpha=2.0).to_dense()
+
+        assert gradcheck(call, (values, a, b)) and gradgradcheck(call, (values, a, b))
+
+
 def test_gradients_name_each_coordinate_once() -> None:
     """A leaf whose coordinates repeat has the gradient of the matrix, not once for each repetition."""
     a = made(requires_grad=True)
@@ -282,6 +312,8 @@ def test_types_and_pickles() -> None:
         assert other.layout is value.layout and engine.equal(other.to_dense(), value.to_dense())
     complex_values = made().cfloat() * 1j
     assert complex_values.conj()._values().tolist() == [-1j, -2j, -3j] and complex_values.imag._values().tolist() == [
-        1, 2, 3,
-    ]  # fmt: skip
+        1,
+        2,
+        3,
+    ]
     assert engine.view_as_real(complex_values).shape == (3, 3, 2)

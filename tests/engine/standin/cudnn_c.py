@@ -195,7 +195,7 @@ def _windows(p: dict[str, Any], x: np.ndarray, fill: float) -> tuple[np.ndarray,
 
 def _cudnnPoolingForward(
     handle: int, pool: int, alpha: Any, x_desc: int, x: int, beta: Any, y_desc: int, y: int
-) -> int:  # fmt: skip
+) -> int:
     check_handle(handle)
     p, of_x, of_y = _of("Pooling", pool), _of("Tensor", x_desc), _of("Tensor", y_desc)
     if not _pooled(p, of_x, of_y):
@@ -218,9 +218,19 @@ def _cudnnPoolingForward(
 
 
 def _cudnnPoolingBackward(
-    handle: int, pool: int, alpha: Any, y_desc: int, y: int, dy_desc: int, dy: int, x_desc: int, x: int, beta: Any,
-    dx_desc: int, dx: int,
-) -> int:  # fmt: skip
+    handle: int,
+    pool: int,
+    alpha: Any,
+    y_desc: int,
+    y: int,
+    dy_desc: int,
+    dy: int,
+    x_desc: int,
+    x: int,
+    beta: Any,
+    dx_desc: int,
+    dx: int,
+) -> int:
     check_handle(handle)
     p = _of("Pooling", pool)
     of_y, of_dy, of_x, of_dx = (_of("Tensor", d) for d in (y_desc, dy_desc, x_desc, dx_desc))
@@ -244,8 +254,9 @@ def _cudnnPoolingBackward(
         else:
             count = places.shape[-1] if p["mode"] == 1 else (places >= 0).sum(-1)
             chosen, share = places, np.broadcast_to((grads / count)[..., None], places.shape)
-        rows = np.broadcast_to(np.arange(made.shape[0] * made.shape[1]).reshape(*made.shape[:2], *(1,) * (
-            chosen.ndim - 2)), chosen.shape)  # fmt: skip
+        rows = np.broadcast_to(
+            np.arange(made.shape[0] * made.shape[1]).reshape(*made.shape[:2], *(1,) * (chosen.ndim - 2)), chosen.shape
+        )
         inside = chosen >= 0
         np.add.at(made.reshape(-1), (rows * made.shape[2] + chosen)[inside], share[inside])
         target[...] = made.reshape(target.shape)
@@ -320,33 +331,77 @@ def _cudnnGetRNNWeightParams(
 def _shared(rnn: int, x: int, y: int, h: int, c: Any, ends: Any, train: bool) -> networks.Call:
     weights, space, work, work_at, reserve, reserve_at = ends
     return networks.Call(
-        _of("RNN", rnn)["network"], _of("RNNData", x), _of("RNNData", y), _of("Tensor", h),
-        _of("Tensor", h if c is None else c), (weights, space), (work, work_at), (reserve, reserve_at), train,
-    )  # fmt: skip
+        _of("RNN", rnn)["network"],
+        _of("RNNData", x),
+        _of("RNNData", y),
+        _of("Tensor", h),
+        _of("Tensor", h if c is None else c),
+        (weights, space),
+        (work, work_at),
+        (reserve, reserve_at),
+        train,
+    )
 
 
 def _cudnnRNNForward(
-    handle: int, rnn: int, mode: int, lengths: Any, x_desc: int, x: int, y_desc: int, y: int, h_desc: int, h: Any,
-    hy: Any, c_desc: int, c: Any, cy: Any, *ends: Any,
-) -> int:  # fmt: skip
+    handle: int,
+    rnn: int,
+    mode: int,
+    lengths: Any,
+    x_desc: int,
+    x: int,
+    y_desc: int,
+    y: int,
+    h_desc: int,
+    h: Any,
+    hy: Any,
+    c_desc: int,
+    c: Any,
+    cy: Any,
+    *ends: Any,
+) -> int:
     check_handle(handle)
     call = _shared(rnn, x_desc, y_desc, h_desc, c_desc, ends, mode == 1)
     return networks.forward(call, mode, x, y, h, hy, c, cy)
 
 
 def _cudnnRNNBackwardData_v8(
-    handle: int, rnn: int, lengths: Any, y_desc: int, y: int, dy: int, x_desc: int, dx: int, h_desc: int, h: Any,
-    dhy: Any, dhx: Any, c_desc: int, c: Any, dcy: Any, dcx: Any, *ends: Any,
-) -> int:  # fmt: skip
+    handle: int,
+    rnn: int,
+    lengths: Any,
+    y_desc: int,
+    y: int,
+    dy: int,
+    x_desc: int,
+    dx: int,
+    h_desc: int,
+    h: Any,
+    dhy: Any,
+    dhx: Any,
+    c_desc: int,
+    c: Any,
+    dcy: Any,
+    dcx: Any,
+    *ends: Any,
+) -> int:
     check_handle(handle)
     call = _shared(rnn, x_desc, y_desc, h_desc, c_desc, ends, True)
     return networks.backward_data(call, y, dy, dx, h, dhy, dhx, c, dcy, dcx)
 
 
 def _cudnnRNNBackwardWeights_v8(
-    handle: int, rnn: int, add: int, lengths: Any, x_desc: int, x: int, h_desc: int, h: Any, y_desc: int, y: int,
+    handle: int,
+    rnn: int,
+    add: int,
+    lengths: Any,
+    x_desc: int,
+    x: int,
+    h_desc: int,
+    h: Any,
+    y_desc: int,
+    y: int,
     *ends: Any,
-) -> int:  # fmt: skip
+) -> int:
     check_handle(handle)
     if add != 0:
         return UNSUPPORTED
@@ -356,7 +411,14 @@ def _cudnnRNNBackwardWeights_v8(
     cells["strides"] = [cells["dims"][1] * network.hidden, network.hidden, 1]
     weights, space, work, work_at, reserve, reserve_at = ends
     call = networks.Call(
-        network, _of("RNNData", x_desc), _of("RNNData", y_desc), of_h, cells, (weights, space), (work, work_at),
-        (reserve, reserve_at), True,
-    )  # fmt: skip
+        network,
+        _of("RNNData", x_desc),
+        _of("RNNData", y_desc),
+        of_h,
+        cells,
+        (weights, space),
+        (work, work_at),
+        (reserve, reserve_at),
+        True,
+    )
     return networks.backward_weights(call, x, h, y)

@@ -57,9 +57,11 @@ def numpy_type(kind: data_type) -> np.dtype:
     import ml_dtypes
 
     found: dict[data_type, Any] = {
-        data_type.FLOAT: np.float32, data_type.DOUBLE: np.float64, data_type.HALF: np.float16,
+        data_type.FLOAT: np.float32,
+        data_type.DOUBLE: np.float64,
+        data_type.HALF: np.float16,
         data_type.BFLOAT16: ml_dtypes.bfloat16,
-    }  # fmt: skip
+    }
     return np.dtype(found[kind])
 
 
@@ -103,10 +105,13 @@ class pygraph:
     """A graph: validated, built, planned, supported, executed, in this order."""
 
     def __init__(
-        self, name: str = "", io_data_type: data_type = data_type.NOT_SET,
-        intermediate_data_type: data_type = data_type.NOT_SET, compute_data_type: data_type = data_type.NOT_SET,
+        self,
+        name: str = "",
+        io_data_type: data_type = data_type.NOT_SET,
+        intermediate_data_type: data_type = data_type.NOT_SET,
+        compute_data_type: data_type = data_type.NOT_SET,
         handle: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.io, self.intermediate, self.compute = io_data_type, intermediate_data_type, compute_data_type
         self.handle, self.stage = handle, 0
         self.given: list[tensor] = []
@@ -144,26 +149,58 @@ class pygraph:
         return self._node("bias", 1, input=input, bias=bias)[0]
 
     def sdpa(
-        self, q: tensor, k: tensor, v: tensor, attn_scale: float | None = None, bias: tensor | None = None,
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        attn_scale: float | None = None,
+        bias: tensor | None = None,
         diagonal_alignment: diagonal_alignment = diagonal_alignment.TOP_LEFT,
-        diagonal_band_right_bound: int | None = None, generate_stats: bool | None = None,
-    ) -> list[tensor]:  # fmt: skip
+        diagonal_band_right_bound: int | None = None,
+        generate_stats: bool | None = None,
+    ) -> list[tensor]:
         if generate_stats is None:
             raise ValueError("one of generate_stats and is_inference must be set")
         return self._node(
-            "sdpa", 2, q=q, k=k, v=v, scale=attn_scale, bias=bias, align=diagonal_alignment,
+            "sdpa",
+            2,
+            q=q,
+            k=k,
+            v=v,
+            scale=attn_scale,
+            bias=bias,
+            align=diagonal_alignment,
             right=diagonal_band_right_bound,
-        )  # fmt: skip
+        )
 
     def sdpa_backward(
-        self, q: tensor, k: tensor, v: tensor, o: tensor, dO: tensor, stats: tensor, attn_scale: float | None = None,
-        bias: tensor | None = None, diagonal_alignment: diagonal_alignment = diagonal_alignment.TOP_LEFT,
-        diagonal_band_right_bound: int | None = None, use_deterministic_algorithm: bool = False,
-    ) -> list[tensor]:  # fmt: skip
+        self,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        o: tensor,
+        dO: tensor,
+        stats: tensor,
+        attn_scale: float | None = None,
+        bias: tensor | None = None,
+        diagonal_alignment: diagonal_alignment = diagonal_alignment.TOP_LEFT,
+        diagonal_band_right_bound: int | None = None,
+        use_deterministic_algorithm: bool = False,
+    ) -> list[tensor]:
         return self._node(
-            "sdpa_backward", 3, q=q, k=k, v=v, o=o, dO=dO, stats=stats, scale=attn_scale, bias=bias,
-            align=diagonal_alignment, right=diagonal_band_right_bound,
-        )  # fmt: skip
+            "sdpa_backward",
+            3,
+            q=q,
+            k=k,
+            v=v,
+            o=o,
+            dO=dO,
+            stats=stats,
+            scale=attn_scale,
+            bias=bias,
+            align=diagonal_alignment,
+            right=diagonal_band_right_bound,
+        )
 
     # --- building
 
@@ -382,9 +419,13 @@ def _attention(about: dict[str, Any], outputs: list[tensor]) -> None:
 
 
 CHECKS: dict[str, Callable[[dict[str, Any], list[tensor]], None]] = {
-    "conv_fprop": _fprop, "conv_dgrad": _grad, "conv_wgrad": _grad, "bias": _bias, "sdpa": _attention,
+    "conv_fprop": _fprop,
+    "conv_dgrad": _grad,
+    "conv_wgrad": _grad,
+    "bias": _bias,
+    "sdpa": _attention,
     "sdpa_backward": _attention,
-}  # fmt: skip
+}
 
 
 def unsupported(name: str, about: dict[str, Any], outputs: list[tensor], io: data_type) -> str:
@@ -492,6 +533,10 @@ def sdpa_backward(
 
 
 COMPUTE: dict[str, Callable[..., list[np.ndarray]]] = {
-    "conv_fprop": conv_fprop, "conv_dgrad": conv_dgrad, "conv_wgrad": conv_wgrad, "bias": bias, "sdpa": sdpa,
+    "conv_fprop": conv_fprop,
+    "conv_dgrad": conv_dgrad,
+    "conv_wgrad": conv_wgrad,
+    "bias": bias,
+    "sdpa": sdpa,
     "sdpa_backward": sdpa_backward,
-}  # fmt: skip
+}

@@ -98,9 +98,20 @@ class Network:
 
 
 def set_network(
-    algo: int, cell: int, bias: int, direction: int, input: int, code: int, precision: int, math: int, inputs: int,
-    hidden: int, out: int, layers: int, flags: int,
-) -> Network | None:  # fmt: skip
+    algo: int,
+    cell: int,
+    bias: int,
+    direction: int,
+    input: int,
+    code: int,
+    precision: int,
+    math: int,
+    inputs: int,
+    hidden: int,
+    out: int,
+    layers: int,
+    flags: int,
+) -> Network | None:
     """The network; None where cuDNN refuses one."""
     good = algo == 0 and cell in NAMES and bias in (0, 2) and direction in (0, 1) and input == 0 and flags == 0
     good = good and code in TYPES and precision == (1 if code == 1 else 0) and math in MATH[code]
@@ -134,9 +145,16 @@ def compute(
         data, hx, params = leaves[0], leaves[1 : 1 + len(states)], leaves[1 + len(states) :]
         call = getattr(engine, NAMES[network.mode])
         results = call(
-            data, wrap(sizes), tuple(hx) if c is not None else hx[0], params, bool(network.bias), network.layers, 0.0,
-            False, network.directions == 2,
-        )  # fmt: skip
+            data,
+            wrap(sizes),
+            tuple(hx) if c is not None else hx[0],
+            params,
+            bool(network.bias),
+            network.layers,
+            0.0,
+            False,
+            network.directions == 2,
+        )
         found = []
         if grads is not None:
             given = [wrap(np.array(g, np.float64)) for g in grads if g is not None]
@@ -148,9 +166,17 @@ class Call:
     """The arguments that the three functions share, checked."""
 
     def __init__(
-        self, network: Network, of_x: Any, of_y: Any, of_h: Any, of_c: Any, weights: tuple[int, int],
-        work: tuple[int, int], reserve: tuple[int, int | None], train: bool,
-    ) -> None:  # fmt: skip
+        self,
+        network: Network,
+        of_x: Any,
+        of_y: Any,
+        of_h: Any,
+        of_c: Any,
+        weights: tuple[int, int],
+        work: tuple[int, int],
+        reserve: tuple[int, int | None],
+        train: bool,
+    ) -> None:
         n = self.network = network
         self.lengths = of_x["lengths"]
         assert of_x["lengths"] == of_y["lengths"] and of_x["code"] == of_y["code"] == n.code
@@ -201,9 +227,12 @@ class Call:
         kept = [self.reserve_memory] if self.reserve_memory is not None else []
         present = [m for m in reads if m is not None]
         done(
-            work, [*present, self.space], [m for m in [*writes, *kept, self.work_memory] if m is not None], self.work,
+            work,
+            [*present, self.space],
+            [m for m in [*writes, *kept, self.work_memory] if m is not None],
+            self.work,
             WORKSPACE,
-        )  # fmt: skip
+        )
 
 
 def forward(call: Call, mode: int, x: int, y: int, h: Any, hy: Any, c: Any, cy: Any) -> int:

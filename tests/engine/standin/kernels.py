@@ -26,7 +26,7 @@ _PARAMETERS = r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?{name}\s*\
 @functools.cache
 def shim() -> compiling.Shim:
     """What compiles for all of this process."""
-    return compiling.Shim(kept=compiling.Cache(FOLDER))
+    return compiling.Shim(files=compiling.Cache(FOLDER))
 
 
 class RawModule:
@@ -78,9 +78,14 @@ class RawKernel:
         return self
 
     def __call__(
-        self, grid: tuple, block: tuple, args: Any, shared_mem: int = 0, stream: Any = None,
+        self,
+        grid: tuple,
+        block: tuple,
+        args: Any,
+        shared_mem: int = 0,
+        stream: Any = None,
         enable_cooperative_groups: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not isinstance(grid, tuple) or not isinstance(block, tuple):
             raise TypeError("grid and block must be tuples")
         if len(args) != len(self._kinds):

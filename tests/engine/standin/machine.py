@@ -276,9 +276,11 @@ def launch(reads: list[Chunk], writes: list[Chunk], again: Callable[[], None] | 
     if stream.ptr == 0 or not stream.is_non_blocking:  # the legacy stream and blocking ones wait for each other
         for other in list(here.streams):
             if (
-                other is not stream and other.device == stream.device and 0 in (other.ptr, stream.ptr)
+                other is not stream
+                and other.device == stream.device
+                and 0 in (other.ptr, stream.ptr)
                 and not other.is_non_blocking
-            ):  # fmt: skip
+            ):
                 stream.merge(other.clock)
     clock, key = stream.clock, stream.key
     foreign = {id(c): c for c in (*reads, *writes) if c.shared is not None} if Machine.shared else {}

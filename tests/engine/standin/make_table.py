@@ -24,10 +24,22 @@ from typing import Any
 TABLE = Path(__file__).with_name("cupy_api.json")
 MODULES = ("", "fft", "linalg", "lib.stride_tricks", "cuda", "cuda.runtime", "cuda.profiler", "cuda.nvtx")
 CLASSES = (
-    "ndarray", "cuda.Device", "cuda.Event", "cuda.ExternalStream", "cuda.Graph", "cuda.Memory", "cuda.MemoryPointer",
-    "cuda.MemoryPool", "cuda.PinnedMemoryPool", "cuda.PinnedMemoryPointer", "cuda.Stream", "cuda.UnownedMemory",
-    "RawModule", "RawKernel", "ufunc",
-)  # fmt: skip
+    "ndarray",
+    "cuda.Device",
+    "cuda.Event",
+    "cuda.ExternalStream",
+    "cuda.Graph",
+    "cuda.Memory",
+    "cuda.MemoryPointer",
+    "cuda.MemoryPool",
+    "cuda.PinnedMemoryPool",
+    "cuda.PinnedMemoryPointer",
+    "cuda.Stream",
+    "cuda.UnownedMemory",
+    "RawModule",
+    "RawKernel",
+    "ufunc",
+)
 FLAGS = ("c_contiguous", "f_contiguous", "owndata", "forc", "fnc")
 SIGNATURE = re.compile(r"^[\w.]+\((.*)\)(?: ?->.*)?$", re.S)
 

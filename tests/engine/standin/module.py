@@ -62,9 +62,15 @@ def _function(full: str, function: Any, entry: Any) -> Any:
 
 
 def array(
-    obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subok: bool = False, ndmin: int = 0, *,
+    obj: Any,
+    dtype: Any = None,
+    copy: bool = True,
+    order: str = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    *,
     blocking: bool = False,
-) -> Array:  # fmt: skip
+) -> Array:
     """cupy.array: of arrays of either kind, numbers and nested lists (of device arrays as well)."""
     if isinstance(obj, Array):
         if copy is False and (dtype is None or np.dtype(dtype) == obj.dtype) and order == "K":
@@ -191,12 +197,27 @@ def _set_device(device: int) -> None:
 def _properties(device: int) -> dict[str, Any]:
     _check_device(device)
     return {
-        "name": b"Stand-in GPU", "totalGlobalMem": Machine.capacity, "major": 9, "minor": 0, "multiProcessorCount": 132,
-        "warpSize": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerMultiProcessor": 2048, "sharedMemPerBlock": 49152,
-        "regsPerMultiprocessor": 65536, "l2CacheSize": 1 << 20, "integrated": 0, "isMultiGpuBoard": 0, "pciBusID": 1,
-        "pciDeviceID": 0, "pciDomainID": 0, "sharedMemPerBlockOptin": 232448, "sharedMemPerMultiprocessor": 233472,
-        "clockRate": 1980000, "uuid": bytes([*range(15), device]),
-    }  # fmt: skip
+        "name": b"Stand-in GPU",
+        "totalGlobalMem": Machine.capacity,
+        "major": 9,
+        "minor": 0,
+        "multiProcessorCount": 132,
+        "warpSize": 32,
+        "maxThreadsPerBlock": 1024,
+        "maxThreadsPerMultiProcessor": 2048,
+        "sharedMemPerBlock": 49152,
+        "regsPerMultiprocessor": 65536,
+        "l2CacheSize": 1 << 20,
+        "integrated": 0,
+        "isMultiGpuBoard": 0,
+        "pciBusID": 1,
+        "pciDeviceID": 0,
+        "pciDomainID": 0,
+        "sharedMemPerBlockOptin": 232448,
+        "sharedMemPerMultiprocessor": 233472,
+        "clockRate": 1980000,
+        "uuid": bytes([*range(15), device]),
+    }
 
 
 def _stream_of(device_id: int = -1) -> machine.Stream:

@@ -23,11 +23,31 @@ from engine.distributed.store import DistBackendError
 from tests.engine.standin import machine
 
 available = True
-(NCCL_INT8, NCCL_UINT8, NCCL_INT32, NCCL_UINT32, NCCL_INT64, NCCL_UINT64, NCCL_FLOAT16, NCCL_FLOAT32, NCCL_FLOAT64,
- NCCL_BFLOAT16) = range(10)  # fmt: skip
+(
+    NCCL_INT8,
+    NCCL_UINT8,
+    NCCL_INT32,
+    NCCL_UINT32,
+    NCCL_INT64,
+    NCCL_UINT64,
+    NCCL_FLOAT16,
+    NCCL_FLOAT32,
+    NCCL_FLOAT64,
+    NCCL_BFLOAT16,
+) = range(10)
 NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = range(5)
-_TYPES = [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64, np.float16, np.float32, np.float64,
-          ml_dtypes.bfloat16]  # fmt: skip
+_TYPES = [
+    np.int8,
+    np.uint8,
+    np.int32,
+    np.uint32,
+    np.int64,
+    np.uint64,
+    np.float16,
+    np.float32,
+    np.float64,
+    ml_dtypes.bfloat16,
+]
 _OPS = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MAX, ReduceOp.MIN, ReduceOp.AVG]
 calls: list[str] = []
 
@@ -125,9 +145,7 @@ class NcclCommunicator:
 
         self._run("allReduce", [source], [target], stream, do)
 
-    def reduce(
-        self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int
-    ) -> None:  # fmt: skip
+    def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
         source, target = _at(sendbuf, count, datatype), _at(recvbuf, count, datatype)
 
         def do() -> None:
@@ -157,9 +175,12 @@ class NcclCommunicator:
         source, target = _at(sendbuf, recvcount * self.size(), datatype), _at(recvbuf, recvcount, datatype)
         pieces = list(source.reshape(self.size(), -1))
         self._run(
-            "reduceScatter", [source], [target], stream,
+            "reduceScatter",
+            [source],
+            [target],
+            stream,
             lambda: self._group.reduce_scatter(target, [p.copy() for p in pieces], _OPS[op]),
-        )  # fmt: skip
+        )
 
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
         source = _at(sendbuf, count, datatype)

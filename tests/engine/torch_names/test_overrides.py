@@ -119,10 +119,19 @@ def test_what_handlers_are_told() -> None:
     x + 1, 1 - x, x.shape, x.T, x.size(), torch.nn.functional.relu(x), torch.linalg.norm(x), torch.cat([x]), x.tolist()
     x.numpy(), torch.nn.functional.linear(x, x), torch.is_tensor(x), x.grad
     assert Log.seen == [
-        "torch.add", "torch.Tensor.__rsub__", "torch.Tensor.shape.__get__", "torch.Tensor.T.__get__",
-        "torch.Tensor.size", "torch.nn.functional.relu", "torch.linalg.norm", "torch.cat", "torch.Tensor.tolist",
-        "torch.Tensor.numpy", "torch.nn.functional.linear", "torch.Tensor.grad.__get__",
-    ]  # fmt: skip
+        "torch.add",
+        "torch.Tensor.__rsub__",
+        "torch.Tensor.shape.__get__",
+        "torch.Tensor.T.__get__",
+        "torch.Tensor.size",
+        "torch.nn.functional.relu",
+        "torch.linalg.norm",
+        "torch.cat",
+        "torch.Tensor.tolist",
+        "torch.Tensor.numpy",
+        "torch.nn.functional.linear",
+        "torch.Tensor.grad.__get__",
+    ]
     Log.seen.clear()
     x[0] = 1
     x.grad = torch.zeros(2, 3)

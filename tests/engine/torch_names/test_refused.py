@@ -12,8 +12,9 @@ import pytest
 
 from engine.torch_names import refused
 
-ENTRIES = [(module, why, name) for module, (why, text) in refused.MODULES.items()
-           for name in refused.names(module, text, why)]  # fmt: skip
+ENTRIES = [
+    (module, why, name) for module, (why, text) in refused.MODULES.items() for name in refused.names(module, text, why)
+]
 
 
 def load(name: str) -> ModuleType:

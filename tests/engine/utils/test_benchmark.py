@@ -54,8 +54,10 @@ def test_a_table() -> None:
     lines = str(table).split("\n")
     assert "mul" in lines[0] and lines[-1] == "Times are in microseconds (us)."
     assert [line.split() for line in lines[2:5]] == [
-        ["1", "threads:", "-" * (len(lines[1]) - 11)], ["10", "|", "2", "|", "4"], ["20", "|", "5", "|"]
-    ]  # fmt: skip
+        ["1", "threads:", "-" * (len(lines[1]) - 11)],
+        ["10", "|", "2", "|", "4"],
+        ["20", "|", "5", "|"],
+    ]
     with pytest.raises(ValueError, match="Expected an instance of `Measurement`"):
         table.extend_results([1])
 

@@ -40,9 +40,15 @@ def test_a_script_is_summarised(script: str) -> None:
     done = run(script, "--foo", "1")
     assert done.returncode == 0, done.stderr
     for part in (
-        "arguments ['--foo', '1'] __main__", "Environment summary", "cProfile output", "Ordered by: internal time",
-        "aten::mul", "MulBackward0", "Self CPU time total", "the longest single calls",
-    ):  # fmt: skip
+        "arguments ['--foo', '1'] __main__",
+        "Environment summary",
+        "cProfile output",
+        "Ordered by: internal time",
+        "aten::mul",
+        "MulBackward0",
+        "Self CPU time total",
+        "the longest single calls",
+    ):
         assert part in done.stdout
     assert done.stdout.count("arguments [") == 2
 

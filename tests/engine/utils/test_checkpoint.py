@@ -121,8 +121,9 @@ def test_nested_both_ways():
             x = leaf([0.4])
             out = checkpoint(
                 lambda t, inner=inner: checkpoint(engine.sin, t.exp(), use_reentrant=inner) * t,
-                x, use_reentrant=outer,
-            )  # fmt: skip
+                x,
+                use_reentrant=outer,
+            )
             out.backward()
             y = leaf([0.4])
             (y.exp().sin() * y).backward()

@@ -50,8 +50,9 @@ def test_paths():
         value = key.get(value)
     assert value == 1
     assert pytree.tree_map_with_path(lambda path, a, b: (len(path), a + b), [1, [2]], [10, [20]]) == [
-        (1, 11), [(2, 22)],
-    ]  # fmt: skip
+        (1, 11),
+        [(2, 22)],
+    ]
     assert pytree.tree_is_leaf(3) and not pytree.tree_is_leaf([3])
 
 

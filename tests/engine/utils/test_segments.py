@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,19 @@ def test_a_dead_worker_is_named_with_its_reason(way: str, reason: str) -> None:
     loader = data.DataLoader(Ending(way), batch_size=1, num_workers=2)
     with pytest.raises(RuntimeError, match=rf"\(pid\(s\) \d+\) exited unexpectedly: {reason}"):
         list(loader)
+
+
+def test_a_worker_that_was_killed_amid_a_look_at_the_end_stops_nobody() -> None:
+    """As Ctrl-C may: whatever lock guards what the workers look at, one of them may die with it."""
+    iterator: Any = iter(data.DataLoader(list(range(100)), num_workers=2))
+    next(iterator)
+    for part in vars(iterator._done).values():
+        if hasattr(part, "acquire"):
+            part.acquire()
+    ending = threading.Thread(target=iterator._shutdown_workers, daemon=True)
+    ending.start()
+    ending.join(30)
+    assert not ending.is_alive()
 
 
 def test_ctrl_c_leaves_no_process() -> None:

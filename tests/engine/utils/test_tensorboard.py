@@ -34,8 +34,10 @@ def test_scalars(tmp_path: Path) -> None:
     assert writer.file_writer is None and next(tmp_path.glob("events*")).name.endswith(".mine")
     found = read(tmp_path)
     assert [(e.step, e.value, e.wall_time) for e in found.Scalars("loss")] == [
-        (0, 1.0, 5.0), (1, 0.5, 5.0), (2, pytest.approx(1 / 3), 5.0),
-    ]  # fmt: skip
+        (0, 1.0, 5.0),
+        (1, 0.5, 5.0),
+        (2, pytest.approx(1 / 3), 5.0),
+    ]
     assert found.Tensors("new")[0].tensor_proto.double_val == [2.5]
     assert read(tmp_path / "both_b").Scalars("both")[0].value == 2
 

@@ -17,11 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import paths, settings, trust
-from hubcli.cache import reftable, store, trees
+from hubcli.base import paths, settings
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import ref_table, trees
+from hubcli.cache.cache import Cache
 from hubcli.errors import HubError
-from hubcli.net import database
-from hubcli.spec import RepoSpec
+from hubcli.net.git import database
+from hubcli.trust import gates, records
 
 VICTIM, ATTACKER = 61_001, 61_002
 
@@ -75,9 +77,9 @@ def cache(place, sample_server, monkeypatch) -> Path:
     monkeypatch.setenv("HOME", str(place))
     root = place / "hub"
     settings.override(hub_dir=root)
-    checkout = store.ensure(RepoSpec.parse("o/r:v1"))
-    trust.require(checkout, "thing", "commit")  # imports what a child without rights to Python's folder needs
-    trust.entries()
+    checkout = Cache.current().checkout(RepoSpec.parse("o/r:v1"))
+    gates.require(checkout, "thing", "commit")  # imports what a child without rights to Python's folder needs
+    records.entries()
     trees._require_sound.cache_clear()
     paths.check_owner.cache_clear()
     yield root
@@ -102,8 +104,8 @@ def plant(root: Path, marker: Path) -> None:
 
 
 def allowed() -> str:
-    checkout = store.ensure(RepoSpec.parse("o/r:v1"))
-    trust.require(checkout, "thing", "once")
+    checkout = Cache.current().checkout(RepoSpec.parse("o/r:v1"))
+    gates.require(checkout, "thing", "once")
     return "allowed"
 
 
@@ -180,15 +182,15 @@ def test_a_list_of_consents_that_others_may_write(cache, place, how):
     if how == "other":
         file.parent.chmod(0o755)
     for user in (VICTIM, 0):
-        said = as_user(user, lambda: trust.lookup(spec, "0" * 40))
+        said = as_user(user, lambda: records.lookup(spec, "0" * 40))
         assert said.startswith("warning: ") and said.endswith("done: None"), said
         assert said.count("who may execute is not read from there") == 1
-        assert "no consent is recorded there" in as_user(user, lambda: trust.add(spec, None, "test"))
+        assert "no consent is recorded there" in as_user(user, lambda: records.add(spec, None, "test"))
 
 
 def test_a_database_that_others_may_write(cache, place):
     give(place / "hub", VICTIM)
-    db = paths.db(reftable.Table.read(RepoSpec.parse("o/r:v1")).key)
+    db = paths.db(ref_table.Table.read(RepoSpec.parse("o/r:v1")).key)
     db.chmod(0o777)
 
     def write() -> None:

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import paths, settings
-from hubcli.cache import prune, records, store, trees, verify, weights
+from hubcli.base import paths, settings
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import checkouts, prune, records, trees, verify, weights
+from hubcli.cache.cache import Cache
 from hubcli.errors import HubError
-from hubcli.net import http
-from hubcli.spec import RepoSpec
+from hubcli.net.http import fetch as http
 from tests.servers import Repository, Served, file_server, git_server
 
 BODY = b"weights " * 500
@@ -68,7 +70,7 @@ def overwrite(path: Path, content: bytes) -> None:
 
 
 def found(**options) -> list[tuple[str, str, bool]]:
-    verified = verify.verify(**options)
+    verified = Cache.current().verify(**options)
     return [(one.kind, one.problem.partition(":")[0], one.repaired) for one in verified.problems]
 
 
@@ -79,16 +81,16 @@ def age(path: Path, seconds: float) -> None:
 
 class TestVerify:
     def test_gits_own_tree_id_comes_out(self, repo: Repository, server: Served) -> None:
-        made = store.ensure(spec("o/r"))
+        made = Cache.current().checkout(spec("o/r"))
         assert trees.identity(made.path) == made.tree == repo.git("rev-parse", "HEAD^{tree}")
 
     def test_a_whole_cache(self, server: Served, files: Served) -> None:
-        store.ensure(spec("o/r"))
-        store.ensure(spec("o/r:v1"))  # the same tree
-        store.ensure(spec("o/r:v1"), force_reload=True)
+        Cache.current().checkout(spec("o/r"))
+        Cache.current().checkout(spec("o/r:v1"))  # the same tree
+        Cache.current().checkout(spec("o/r:v1"), Request.current(reload=True))
         weights.obtain(f"{files.url}/net.pth")
         weights.obtain(f"{files.url}/{HASHED}")  # the same content
-        verified = verify.verify()
+        verified = Cache.current().verify()
         assert verified.problems == ()
         assert (verified.trees, verified.weights) == (2, 1)
         assert verified.bytes > 2 * 30 + len(BODY)
@@ -113,13 +115,13 @@ class TestVerify:
         weights.keep(f"{files.url}/damaged.pth", "damaged.pth", target)
         expected = None if kind == "no crc" else "archive/data/0"
         assert verify.damaged_entry(target) == expected
-        problems = verify.verify(repair=True).problems
+        problems = Cache.current().verify(repair=True).problems
         assert [(one.name, one.repaired) for one in problems] == ([] if expected is None else [("damaged.pth", False)])
         if expected is not None:
             assert problems[0].problem == "damaged: the CRC-32 of archive/data/0 in it is not what the archive says"
 
     def test_nothing_is_cached(self, hub_root: Path) -> None:
-        assert verify.verify() == verify.Verified(0, 0, 0, ())
+        assert Cache.current().verify() == verify.Verified(0, 0, 0, ())
         assert not hub_root.exists()
 
     @pytest.mark.parametrize(
@@ -129,8 +131,8 @@ class TestVerify:
     def test_damaged_code_is_found_and_repaired_without_network(
         self, server: Served, hub_root: Path, damage: str
     ) -> None:
-        made = store.ensure(spec("o/r:v1"))
-        store.ensure(spec("o/r"))
+        made = Cache.current().checkout(spec("o/r:v1"))
+        Cache.current().checkout(spec("o/r"))
         if damage == "changed":
             overwrite(made.path / "a.txt", b"two")
         elif damage == "removed":
@@ -146,22 +148,22 @@ class TestVerify:
         elif damage == "tree gone":
             shutil.rmtree(made.path)
         else:
-            store.marker(made.path).unlink()
+            checkouts.marker(made.path).unlink()
         problem = "missing" if "gone" in damage else "changed"
         assert found() == [("code", problem, False)]
         server.reset()
         with settings.overriding(offline=True):
             assert found(repair=True) == [("code", problem, True)]
         assert server.requests == []
-        again = store.lookup(spec("o/r:v1"))
+        again = Cache.current().lookup(spec("o/r:v1"))
         assert again is not None and again.commit == made.commit and again.generation != 1
         assert trees.identity(again.path) == made.tree
-        both = store.lookup(spec("o/r"))
+        both = Cache.current().lookup(spec("o/r"))
         assert both is not None and both.path == again.path == (hub_root / "o_r_v1").resolve()
         assert found() == [] and not made.path.exists()
 
     def test_a_damaged_database_too_needs_the_network(self, repo: Repository, server: Served, hub_root: Path) -> None:
-        made = store.ensure(spec("o/r"))
+        made = Cache.current().checkout(spec("o/r"))
         repo.commit({"a.txt": "the branch has moved on"})
         overwrite(made.path / "a.txt", b"two")
         for pack in (hub_root / "db").rglob("*.pack"):
@@ -172,15 +174,15 @@ class TestVerify:
         with settings.overriding(offline=True):
             ((kind, _, repaired),) = found(repair=True)
             assert (kind, repaired) == ("code", False)
-        assert store.lookup(spec("o/r")) is not None  # damaged, but not lost
+        assert Cache.current().lookup(spec("o/r")) is not None  # damaged, but not lost
         assert found(repair=True) == [("code", "changed", True)]
-        again = store.lookup(spec("o/r"))
+        again = Cache.current().lookup(spec("o/r"))
         assert again is not None and again.commit == made.commit
         assert trees.identity(again.path) == made.tree
 
     def test_an_old_generation_goes_when_it_is_damaged(self, server: Served) -> None:
-        old = store.ensure(spec("o/r"))
-        new = store.ensure(spec("o/r"), force_reload=True)
+        old = Cache.current().checkout(spec("o/r"))
+        new = Cache.current().checkout(spec("o/r"), Request.current(reload=True))
         overwrite(old.path / "a.txt", b"two")
         assert found(repair=True) == [("code", "an old generation has changed", True)]
         assert not old.path.exists() and new.path.is_dir() and found() == []
@@ -238,10 +240,10 @@ class TestVerify:
 
         with monkeypatch.context() as patch:
             patch.setattr(records, "folder", Listed)
-            assert [one for one in verify.verify().problems if one.kind == "record"] == []
+            assert [one for one in Cache.current().verify().problems if one.kind == "record"] == []
 
     def test_damaged_records_and_strange_blobs(self, server: Served, files: Served, hub_root: Path) -> None:
-        store.ensure(spec("o/r"))
+        Cache.current().checkout(spec("o/r"))
         weights.obtain(f"{files.url}/net.pth")
         (table,) = (hub_root / "refs").rglob("*.json")
         (record,) = (hub_root / "blobs" / "files").iterdir()
@@ -257,13 +259,13 @@ class TestVerify:
         assert weights.obtain(f"{files.url}/net.pth")[1].read_bytes() == BODY
 
     def test_what_is_removed_meanwhile_is_no_problem(self, server: Served, files: Served) -> None:
-        made = store.ensure(spec("o/r"))
+        made = Cache.current().checkout(spec("o/r"))
         weights.obtain(f"{files.url}/net.pth")
         table = verify.Table.read(spec("o/r"))
         check = verify._TreeCheck(spec("o/r:main"), table, table.entries["main"])
         (item,) = records.every()
         content = verify._WeightsCheck(item[1].content(), [item])
-        store.remove(spec("o/r"))
+        Cache.current().remove(spec("o/r"))
         weights.remove("net.pth")
         assert not made.path.exists()
         assert check()[1] is None and content()[1] is None
@@ -271,22 +273,22 @@ class TestVerify:
 
 class TestPrune:
     def test_nothing_young_goes(self, server: Served, files: Served, hub_root: Path) -> None:
-        store.ensure(spec("o/r"))
-        store.ensure(spec("o/r"), force_reload=True)
+        Cache.current().checkout(spec("o/r"))
+        Cache.current().checkout(spec("o/r"), Request.current(reload=True))
         weights.obtain(f"{files.url}/net.pth")
-        assert prune.prune() == prune.Pruned((), 0)
+        assert Cache.current().prune() == prune.Pruned((), 0)
         assert found() == []
 
     def test_nothing_is_cached(self, hub_root: Path) -> None:
-        assert prune.prune(max_size=0) == prune.Pruned((), 0)
+        assert Cache.current().prune(max_size=0) == prune.Pruned((), 0)
         assert not hub_root.exists()
 
     def test_what_nothing_refers_to(self, repo: Repository, server: Served, files: Served, hub_root: Path) -> None:
-        old = store.ensure(spec("o/r"))
-        new = store.ensure(spec("o/r"), force_reload=True)
+        old = Cache.current().checkout(spec("o/r"))
+        new = Cache.current().checkout(spec("o/r"), Request.current(reload=True))
         gone = Repository.create(repo.bare.parents[1], "o/gone")
         gone.commit({"hubconf.py": ""})
-        lost = store.ensure(spec("o/gone"))
+        lost = Cache.current().checkout(spec("o/gone"))
         (hub_root / "refs" / "github.com" / "o" / "gone.json").unlink()
         _, kept = weights.obtain(f"{files.url}/net.pth")
         stray = paths.blob("0" * 64)
@@ -297,37 +299,37 @@ class TestPrune:
         mine = hub_root / "my_link"
         mine.symlink_to("/nowhere/of/hub")
         for path in (old.path, new.path, lost.path):
-            age(store.marker(path), 2 * DAY)
+            age(checkouts.marker(path), 2 * DAY)
         for path in (stray, kept, *(hub_root / "db" / "github.com" / "o").iterdir()):
             age(path, 2 * DAY)
-        planned = prune.prune(dry_run=True)
+        planned = Cache.current().prune(dry_run=True)
         assert old.path.is_dir() and stray.exists() and os.path.lexists(link)
-        pruned = prune.prune()
+        pruned = Cache.current().prune()
         assert set(planned.removed) <= set(pruned.removed) and planned.freed > 1000
-        for path in (old.path, store.marker(old.path), lost.path, lost.path.parent, stray):
+        for path in (old.path, checkouts.marker(old.path), lost.path, lost.path.parent, stray):
             assert not path.exists()
         assert not os.path.lexists(link) and os.path.lexists(mine)
         assert not os.path.lexists(hub_root / "o_gone_main")
         assert not list((hub_root / "db").rglob("gone-*"))
         assert new.path.is_dir() and kept.exists() and found() == []
-        assert prune.prune() == prune.Pruned((), 0)
+        assert Cache.current().prune() == prune.Pruned((), 0)
 
     def test_the_grace_period_counts_from_the_last_use(self, server: Served) -> None:
-        old = store.ensure(spec("o/r"))
-        age(store.marker(old.path), 9 * DAY)
-        store.ensure(spec("o/r"), force_reload=True)  # old since now
-        assert prune.prune() == prune.Pruned((), 0)
+        old = Cache.current().checkout(spec("o/r"))
+        age(checkouts.marker(old.path), 9 * DAY)
+        Cache.current().checkout(spec("o/r"), Request.current(reload=True))  # old since now
+        assert Cache.current().prune() == prune.Pruned((), 0)
         time.sleep(0.02)
-        assert prune.prune(grace=0.01).removed and not old.path.exists()
+        assert Cache.current().prune(grace=0.01).removed and not old.path.exists()
 
     def test_a_clock_that_jumps_back_spares(self, server: Served, hub_root: Path) -> None:
-        old = store.ensure(spec("o/r"))
-        store.ensure(spec("o/r"), force_reload=True)
-        age(store.marker(old.path), -400 * DAY)
-        assert prune.prune() == prune.Pruned((), 0)
+        old = Cache.current().checkout(spec("o/r"))
+        Cache.current().checkout(spec("o/r"), Request.current(reload=True))
+        age(checkouts.marker(old.path), -400 * DAY)
+        assert Cache.current().prune() == prune.Pruned((), 0)
 
     def test_leftovers(self, server: Served, hub_root: Path) -> None:
-        made = store.ensure(spec("o/r"))
+        made = Cache.current().checkout(spec("o/r"))
         partial = hub_root / "partial"
         dead, alive, far = _names()
         (partial / f"{dead}.tree").mkdir()
@@ -347,22 +349,22 @@ class TestPrune:
         (db / "objects" / "pack" / "tmp_pack_abc").write_text("x")
         unmarked = made.path.with_name(f"{made.commit}.7")
         unmarked.mkdir()
-        prune.prune()
+        Cache.current().prune()
         assert sorted(_left(hub_root)) == sorted([f"{alive}.tree", f"{far}.tree", f"{'0' * 20}.{dead}"])
         assert not (db / "shallow.lock").exists()
         assert not list(db.glob("objects/pack/tmp_*"))
         assert unmarked.exists()  # its marker may come any moment
         future = time.time() + 120
-        _at(future, lambda: prune.prune())
-        assert not unmarked.exists() and store.lookup(spec("o/r")) is not None
+        _at(future, lambda: Cache.current().prune())
+        assert not unmarked.exists() and Cache.current().lookup(spec("o/r")) is not None
 
     def test_a_fetch_sweeps_what_was_left(self, server: Served, hub_root: Path) -> None:
-        made = store.ensure(spec("o/r"))
+        made = Cache.current().checkout(spec("o/r"))
         dead, alive, _ = _names()
         (hub_root / "partial" / f"{dead}.trash").mkdir()
         (hub_root / "partial" / f"{alive}.tree").mkdir()
         (made.path.parent / f".{dead}.tmp").mkdir()
-        store.ensure(spec("o/r"), force_reload=True)
+        Cache.current().checkout(spec("o/r"), Request.current(reload=True))
         assert _left(hub_root) == [f"{alive}.tree"]
         assert not list(made.path.parent.glob(".*"))
 
@@ -371,17 +373,17 @@ class TestPrune:
     ) -> None:
         for number in range(3):
             repo.commit({"big.bin": os.urandom(100_000)}, tag=f"t{number}")
-            made = store.ensure(spec(f"o/r:t{number}"))
-            age(store.marker(made.path), (3 - number) * 3600)
+            made = Cache.current().checkout(spec(f"o/r:t{number}"))
+            age(checkouts.marker(made.path), (3 - number) * 3600)
         weights.obtain(f"{files.url}/net.pth")
-        planned = prune.prune(max_size=450_000, dry_run=True)
+        planned = Cache.current().prune(max_size=450_000, dry_run=True)
         assert planned.removed == ("o/r:t0", "o/r:t1")
-        assert len(store.repos()) == 3
-        assert prune.prune(max_size=450_000) == planned
-        assert [one.spec for one in store.repos()] == ["o/r:t2"]
-        everything = prune.prune(max_size=0)
+        assert len(Cache.current().repos()) == 3
+        assert Cache.current().prune(max_size=450_000) == planned
+        assert [one.spec for one in Cache.current().repos()] == ["o/r:t2"]
+        everything = Cache.current().prune(max_size=0)
         assert everything.removed == ("o/r:t2", "net.pth")
-        assert store.repos() == [] and weights.list_blobs() == ()
+        assert Cache.current().repos() == [] and weights.list_blobs() == ()
         assert not list((hub_root / "db").rglob("*.git"))
 
 
@@ -392,8 +394,8 @@ def _left(root: Path) -> list[str]:
 
 def _names() -> tuple[str, str, str]:
     """Name parts of a dead process, of one that lives, and of one on another machine."""
-    code = "from hubcli import paths; print(paths.unique())"
-    root = str(Path(paths.__file__).parents[1])
+    code = "from hubcli.base import paths; print(paths.unique())"
+    root = str(Path(paths.__file__).parents[2])
     child = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -413,7 +415,7 @@ def _at(moment: float, work) -> None:
 
 class TestTwoVersions:
     def test_later_fields_are_no_obstacle(self, server: Served, files: Served, hub_root: Path) -> None:
-        store.ensure(spec("o/r"))
+        Cache.current().checkout(spec("o/r"))
         weights.obtain(f"{files.url}/net.pth")
         (table,) = (hub_root / "refs").rglob("*.json")
         document = json.loads(table.read_text())
@@ -423,22 +425,22 @@ class TestTwoVersions:
         (record,) = (hub_root / "blobs" / "files").iterdir()
         record.write_text(json.dumps({**json.loads(record.read_text()), "signer": "x"}))
         with settings.overriding(offline=True):
-            assert store.ensure(spec("o/r")).cached
+            assert Cache.current().checkout(spec("o/r")).cached
             assert weights.obtain(f"{files.url}/net.pth")[1].read_bytes() == BODY
         assert found() == []
 
     def test_a_later_form_is_neither_read_nor_written_over(self, server: Served, hub_root: Path) -> None:
-        store.ensure(spec("o/r"))
+        Cache.current().checkout(spec("o/r"))
         (table,) = (hub_root / "refs").rglob("*.json")
         later = table.read_text().replace('"schema": 1', '"schema": 2')
         table.write_text(later)
         for work in (
-            lambda: store.ensure(spec("o/r")),
-            lambda: store.ensure(spec("o/r:v1")),
-            lambda: store.remove(spec("o/r")),
-            store.repos,
-            prune.prune,
-            verify.verify,
+            lambda: Cache.current().checkout(spec("o/r")),
+            lambda: Cache.current().checkout(spec("o/r:v1")),
+            lambda: Cache.current().remove(spec("o/r")),
+            Cache.current().repos,
+            Cache.current().prune,
+            Cache.current().verify,
         ):
             with pytest.raises(HubError, match="later version of hub") as caught:
                 work()

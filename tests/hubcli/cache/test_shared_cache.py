@@ -8,17 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import paths, torch_hub, trust
-from hubcli.cache import prune, reftable, store, trees
-from hubcli.cache.store import Checkout
+from hubcli import torch_hub
+from hubcli.base import paths
+from hubcli.base.request import Request
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import checkouts, ref_table, trees
+from hubcli.cache.cache import Cache
+from hubcli.cache.checkouts import Checkout
 from hubcli.errors import HubError, IntegrityError
-from hubcli.net import database, git
-from hubcli.spec import RepoSpec
+from hubcli.net.git import database
+from hubcli.net.git import remote as git
+from hubcli.trust import gates
 
 
 @pytest.fixture
 def checkout(sample_server) -> Checkout:
-    return store.ensure(RepoSpec.parse("o/r:v1"))
+    return Cache.current().checkout(RepoSpec.parse("o/r:v1"))
 
 
 def rewrite(path: Path, content: str) -> None:
@@ -38,40 +43,40 @@ def test_a_changed_checkout_does_not_run(checkout, how, tmp_path, hub_root):
         rewrite(checkout.path / "hubconf.py", planted + "def thing():\n    return 1\n")
     made = trees.identity(checkout.path)
     if how == "marker":
-        marker = store.marker(checkout.path)
+        marker = checkouts.marker(checkout.path)
         marker.write_text(marker.read_text().replace(str(checkout.tree), made))
     elif how == "table":
         (file,) = paths.refs().rglob("*.json")
         file.write_text(file.read_text().replace(str(checkout.tree), made))
     with pytest.raises(IntegrityError, match=f"is not what commit {checkout.commit} holds") as caught:
-        trust.require(checkout, "thing", "once")
+        gates.require(checkout, "thing", "once")
     assert "hub pull o/r:v1 --force-reload" in str(caught.value.hint)
     with pytest.raises(IntegrityError):
         torch_hub.load("o/r:v1", "thing", trust_repo=True, verbose=False)
     assert not (tmp_path / "ran").exists()
-    again = store.ensure(RepoSpec.parse("o/r:v1"), force_reload=True)
-    trust.require(again, "thing", "once")
+    again = Cache.current().checkout(RepoSpec.parse("o/r:v1"), Request.current(reload=True))
+    gates.require(again, "thing", "once")
 
 
 def test_a_forged_commit_does_not_help(checkout):
-    marker = store.marker(checkout.path)
+    marker = checkouts.marker(checkout.path)
     marker.write_text(marker.read_text().replace("tree ", "tree 0"))
     with pytest.raises(IntegrityError):
-        trust.require(checkout, "thing", "once")
+        gates.require(checkout, "thing", "once")
 
 
 def test_a_checkout_of_an_older_hub_is_verified_by_its_database(checkout):
     import json
 
-    marker = store.marker(checkout.path)
+    marker = checkouts.marker(checkout.path)
     document = json.loads(marker.read_text())
     del document["object"]
     marker.write_text(json.dumps(document))
-    trust.require(checkout, "thing", "once")
+    gates.require(checkout, "thing", "once")
     rewrite(checkout.path / "helpers.py", "")
     trees._require_sound.cache_clear()
     with pytest.raises(IntegrityError):
-        trust.require(checkout, "thing", "once")
+        gates.require(checkout, "thing", "once")
 
 
 # git starts no program that the cache names
@@ -79,7 +84,7 @@ def test_a_checkout_of_an_older_hub_is_verified_by_its_database(checkout):
 
 @pytest.mark.parametrize("file", ["config", "config.worktree", "info"])
 def test_a_database_names_no_program(checkout, sample, tmp_path, file):
-    db = paths.db(reftable.Table.read(checkout.spec).key)
+    db = paths.db(ref_table.Table.read(checkout.spec).key)
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
     program.chmod(0o755)
@@ -95,7 +100,7 @@ def test_a_database_names_no_program(checkout, sample, tmp_path, file):
     if file == "config.worktree":
         (db / "config.worktree").write_text(text)
     sample.commit({"new.txt": "x"}, tag="v2")
-    store.ensure(RepoSpec.parse("o/r:v2"))
+    Cache.current().checkout(RepoSpec.parse("o/r:v2"))
     git.changed_files(db, checkout.commit, checkout.commit)
     assert not (tmp_path / "ran").exists()
     assert (db / "config").read_bytes() == database.CONFIG
@@ -200,11 +205,11 @@ def test_folders_of_any_depth_go(hub_root, sample_server):
     paths.ensure_root()
     deep(paths.partial() / f"{dead()}.sandbox", 3_000)
     assert paths.disk_size(paths.partial()) >= 0
-    store.ensure(RepoSpec.parse("o/r:v1"))  # a remote pull sweeps
+    Cache.current().checkout(RepoSpec.parse("o/r:v1"))  # a remote pull sweeps
     left = [path for path in paths.partial().iterdir() if path.suffix != ".use"]
     assert left == []
     deep(paths.partial() / f"{dead()}.sandbox", 3_000)
-    assert len(prune.prune().removed) == 1
+    assert len(Cache.current().prune().removed) == 1
     assert [path for path in paths.partial().iterdir() if path.suffix != ".use"] == []
 
 
@@ -219,7 +224,7 @@ def test_a_leftover_that_cannot_be_swept_is_set_aside(hub_root, sample_server, m
         real(path)
 
     monkeypatch.setattr(paths, "delete", delete)
-    store.ensure(RepoSpec.parse("o/r:v1"))
-    prune.prune(grace=-1.0)
+    Cache.current().checkout(RepoSpec.parse("o/r:v1"))
+    Cache.current().prune(grace=-1.0)
     assert "cannot be removed: Operation not permitted" in capsys.readouterr().err
-    store.ensure(RepoSpec.parse("o/r:v1"), force_reload=True)
+    Cache.current().checkout(RepoSpec.parse("o/r:v1"), Request.current(reload=True))

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from hubcli import paths, settings
+from hubcli.base import paths, settings
 from hubcli.cache import weights
 from hubcli.cache.weights import Caller
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, OfflineError, UsageError
-from hubcli.net import http
+from hubcli.net.http import fetch as http
 from hubcli.torch_hub import download_url_to_file, load_state_dict_from_url
 from tests.servers import Served, file_server
 
@@ -215,7 +215,7 @@ def test_a_read_only_cache_serves_hits(served, monkeypatch):
         raise PermissionError(13, "read-only")
 
     monkeypatch.setattr(paths, "write_atomically", refuse)
-    monkeypatch.setattr(weights.store, "exclusive", refuse)
+    monkeypatch.setattr(weights.locks, "exclusive", refuse)
     token = weights.caller.set(caller())
     try:
         assert weights.obtain(url)[1].read_bytes() == BODY
@@ -421,14 +421,14 @@ def test_a_call_that_reloads_fetches_each_file_once(served, files, acting):
 def test_a_reload_asks_for_downloads_of_the_codes_own_again(files, acting, tmp_path):
     url = "https://drive.google.com/uc?id=abc"
     weights.keep(url, "own.pth", files / "net.pth")
-    assert weights.kept(url, "own.pth") is not None
+    assert weights.cached_file(url, "own.pth") is not None
     acting(caller(fresh=True, since=time.time()))
-    assert weights.kept(url, "own.pth") is None
+    assert weights.cached_file(url, "own.pth") is None
     weights.keep(url, "own.pth", files / "net.pth")
-    assert weights.kept(url, "own.pth") is not None
+    assert weights.cached_file(url, "own.pth") is not None
     weights.mark_stale("o/r:v1")
     acting(caller())
-    assert weights.kept(url, "own.pth") is None
+    assert weights.cached_file(url, "own.pth") is None
 
 
 def test_a_file_url_is_read_again_when_the_file_has_changed(files, monkeypatch, acting):

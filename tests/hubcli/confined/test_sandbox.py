@@ -21,16 +21,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from hubcli import paths
-from hubcli.cache import store
+from hubcli.base import paths
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.confined import jobs, sandbox
 from hubcli.confined.broker import Broker
-from hubcli.confined.confine import Limits
+from hubcli.confined.restrict import Limits
 from hubcli.confined.sandbox import Mechanism
-from hubcli.confined.supervise import Outcome
+from hubcli.confined.supervisor import Outcome
 from hubcli.errors import HubError, IntegrityError, NeedsNetworkError, RepositoryCodeError
 from hubcli.running.inference import Input
-from hubcli.spec import RepoSpec
 from tests.hubcli.hostile import HUBCONF
 from tests.servers import Repository, file_server, git_server
 
@@ -69,7 +69,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 def perform(folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, limits: Limits | None = None) -> Outcome:
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     job = jobs.Job("load", checkout, entrypoint, args)
     with sandbox.session() as here:
         broker = Broker(checkout, entrypoint, inbox=here.inbox)
@@ -77,7 +77,7 @@ def perform(folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, limits
 
 
 def load(folder: Path, chosen: Mechanism, entrypoint: str, *args: Any, save: Path | None = None) -> jobs.Loaded:
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     job = jobs.Job("load", checkout, entrypoint, args, options={"save": save is not None})
     return jobs.load(job, chosen, Broker(checkout, entrypoint), save)
 
@@ -174,6 +174,7 @@ def test_what_a_hostile_entrypoint_reaches(mechanism, tmp_path) -> None:
 SMALL = Limits(cpu=60, memory=300 << 20, tasks=64, file=1 << 20, seconds=120)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("entrypoint", "args", "limits", "why", "text"),
     [
@@ -232,7 +233,7 @@ def test_nothing_goes_on_running(hostile, mechanism) -> None:
 
 
 def test_cancelled(hostile, any_mechanism) -> None:
-    checkout = store.ensure(RepoSpec.parse(str(hostile)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(hostile)))
     cancelled = threading.Event()
     cancelled.set()
     with sandbox.session() as here:
@@ -272,7 +273,7 @@ def test_run(hostile, any_mechanism) -> None:
     x = np.arange(8, dtype=np.float32).reshape(4, 2)
     results = []
     for chosen in (any_mechanism, sandbox.mechanism("none")):
-        checkout = store.ensure(RepoSpec.parse(str(hostile)))
+        checkout = Cache.current().checkout(RepoSpec.parse(str(hostile)))
         job = jobs.Job("run", checkout, "net", options={"device": None})
         results.append(jobs.run(job, chosen, Broker(checkout, "net"), [Input(None, x)]))
     assert results[0].outputs[0].array.shape == (4, 3)
@@ -309,6 +310,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleN
         yield SimpleNamespace(url=f"{served.url}/{name}", name=name, served=served, size=(files / name).stat().st_size)
 
 
+@pytest.mark.long
 def test_weights_come_through_the_parent(hostile, mechanism, weights, tmp_path) -> None:
     loaded = load(hostile, mechanism, "weighted", weights.url, save=tmp_path / "x.safetensors")
     assert [one.file for one in loaded.weights] == [weights.name]
@@ -463,11 +465,11 @@ def test_home_is_not_among_what_python_needs(monkeypatch, tmp_path) -> None:
 
 
 def test_the_filter_refuses_other_architectures_and_newer_calls() -> None:
-    from hubcli.confined import confine
+    from hubcli.confined import restrict
 
-    if confine.seccomp_reason():
+    if restrict.seccomp_reason():
         pytest.skip("no seccomp here")
-    program = b"".join(confine._program(True, True))
+    program = b"".join(restrict._program(True, True))
     assert len(program) % 8 == 0 and len(program) // 8 < 4096
     steps = [struct.unpack("=HBBI", program[at : at + 8]) for at in range(0, len(program), 8)]
     for index, (code, yes, no, _) in enumerate(steps):

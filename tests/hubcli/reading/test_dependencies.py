@@ -131,20 +131,32 @@ def test_the_sentence_of_torch_hub():
     [
         (["nope", "skimage_"], "engine", "python -m pip install nope skimage_"),
         (["cv2x", "nope>=1.2"], "engine", "python -m pip install cv2x 'nope>=1.2'"),
-        (["nope", "lpips"], "engine",
-         "python -m pip install nope numpy scipy tqdm Pillow && "
-         "python -m pip install --no-deps 'lpips>=0.1.3,<=0.1.4' 'torchvision>=0.20,<=0.29.2'"),
-        (["sklearn", "timm", "librosa"], "engine",
-         "python -m pip install scikit-learn PyYAML huggingface-hub safetensors numpy Pillow librosa && "
-         "python -m pip install --no-deps 'timm>=1.0,<=1.0.31' 'torchvision>=0.20,<=0.29.2'"),
+        (
+            ["nope", "lpips"],
+            "engine",
+            "python -m pip install nope numpy scipy tqdm Pillow && "
+            "python -m pip install --no-deps 'lpips>=0.1.3,<=0.1.4' 'torchvision>=0.20,<=0.29.2'",
+        ),
+        (
+            ["sklearn", "timm", "librosa"],
+            "engine",
+            "python -m pip install scikit-learn PyYAML huggingface-hub safetensors numpy Pillow librosa && "
+            "python -m pip install --no-deps 'timm>=1.0,<=1.0.31' 'torchvision>=0.20,<=0.29.2'",
+        ),
         (["timm==0.9.2"], "torch", "python -m pip install timm==0.9.2"),
-        (["pytorch-lightning>=1,<3"], "engine",
-         "python -m pip install tqdm PyYAML fsspec packaging typing-extensions numpy "
-         "'lightning-utilities>=0.10,<=0.15.3' && "
-         "python -m pip install --no-deps 'pytorch-lightning>=2.6,<=2.6.6' 'torchmetrics>=1.9,<=1.9.0'"),
-        (["timm==0.4.12"], "engine",
-         "python -m pip install PyYAML huggingface-hub safetensors numpy Pillow && "
-         "python -m pip install --no-deps timm==0.4.12 'torchvision>=0.20,<=0.29.2'"),
+        (
+            ["pytorch-lightning>=1,<3"],
+            "engine",
+            "python -m pip install tqdm PyYAML fsspec packaging typing-extensions numpy "
+            "'lightning-utilities>=0.10,<=0.15.3' && "
+            "python -m pip install --no-deps 'pytorch-lightning>=2.6,<=2.6.6' 'torchmetrics>=1.9,<=1.9.0'",
+        ),
+        (
+            ["timm==0.4.12"],
+            "engine",
+            "python -m pip install PyYAML huggingface-hub safetensors numpy Pillow && "
+            "python -m pip install --no-deps timm==0.4.12 'torchvision>=0.20,<=0.29.2'",
+        ),
         (["fvcore"], "engine", "python -m pip install 'fvcore>=0.1.5,<=0.1.5.post20221221'"),
         (["fairseq", "prettytable"], "engine", "python -m pip install prettytable"),
         (["lpips"], "torch", "python -m pip install lpips"),
@@ -154,7 +166,7 @@ def test_the_sentence_of_torch_hub():
         (["nope @ http://evil/x.whl"], "engine", None),
         (["json"], "engine", None),
     ],
-)  # fmt: skip
+)
 def test_install_commands(names, framework, command, monkeypatch):
     monkeypatch.setattr(dependencies, "_has", lambda name, module=None: False)
     assert check(names, framework=framework).install == command

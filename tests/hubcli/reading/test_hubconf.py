@@ -34,10 +34,8 @@ def test_plain_functions_and_classes(tmp_path):
         "dependencies = ['torch', 'numpy>=1.2']\n"
         "def net(pretrained: bool = False, *args, x=3, **kwargs) -> int:\n"
         '    """A net.\n\n    More of it.\n    """\n'
-        "@torch.no_grad()\ndef decorated(a, /, b=2, *, c): pass\n"
-        "class Model:\n    'A model.'\n    def __init__(self, n=3): pass\n"
-        "async def later(): pass\n"
-        "def _private(): pass\n",
+        "@torch.no_grad()\ndef decorated(a, /, b=2, *, c): pass\nclass Model:\n    'A model.'\n    def __init__(self, "
+        "n=3): pass\nasync def later(): pass\ndef _private(): pass\n",
     )
     assert read.docstring == "Models."
     assert read.dependencies == ("torch", "numpy>=1.2")
@@ -119,14 +117,9 @@ def test_tuples_annotations_docs_and_del(tmp_path):
 def test_imports_from_outside_are_external(tmp_path):
     read = conf(
         tmp_path,
-        "from __future__ import annotations\n"
-        "import os, torch.nn as nn\n"
-        "from collections import OrderedDict, abc\n"
-        "from pathlib import Path as P\n"
-        "from torch import nn as n2\n"
-        "from torch.nn import functional as F, Linear\n"
-        "from typing import TYPE_CHECKING\n"
-        "from nowhere.to.be.found import net\n",
+        "from __future__ import annotations\nimport os, torch.nn as nn\nfrom collections import OrderedDict, "
+        "abc\nfrom pathlib import Path as P\nfrom torch import nn as n2\nfrom torch.nn import functional as F, "
+        "Linear\nfrom typing import TYPE_CHECKING\nfrom nowhere.to.be.found import net\n",
     )
     assert names(read) == ["Linear", "OrderedDict", "P", "net"]
     assert {entry.external for entry in read.entrypoints} == {True}
@@ -136,10 +129,8 @@ def test_imports_from_outside_are_external(tmp_path):
 def test_imports_inside_the_repository_are_followed(tmp_path):
     read = conf(
         tmp_path,
-        "from models import resnet18, build as _build, res as module, CONSTANT\n"
-        "from models.res import resnet18 as aliased\n"
-        "from lib.deep.net import deep\n"
-        "import models.res\nattribute = models.res.resnet18\n",
+        "from models import resnet18, build as _build, res as module, CONSTANT\nfrom models.res import resnet18 as "
+        "aliased\nfrom lib.deep.net import deep\nimport models.res\nattribute = models.res.resnet18\n",
         **{"models/__init__": "from .res import *\nfrom . import res\nbuild = 1\nCONSTANT = 3\n"},
         **{"models/res": "from lib.deep import net\ndef resnet18(depth=18):\n    '''Eighteen.'''\n"},
         **{"lib/deep/net": "def deep():\n    'Deep.'\n"},
@@ -179,13 +170,10 @@ def test_cycles_end(tmp_path):
 def test_conditional_statements(tmp_path):
     read = conf(
         tmp_path,
-        "try:\n    from nowhere import fast\nexcept ImportError:\n    fast = None\n"
-        "if 1 > 0:\n    def yes(): pass\nelif x:\n    def other(): pass\nelse:\n    def no(): pass\n"
-        "with open('x') as f:\n    def inside(): pass\n"
-        "for i in range(3):\n    def looped(): pass\n"
-        "if __name__ == '__main__':\n    def main(): pass\n"
-        "if TYPE_CHECKING:\n    from nowhere import Type\n"
-        "match x:\n    case 1:\n        def matched(): pass\n",
+        "try:\n    from nowhere import fast\nexcept ImportError:\n    fast = None\nif 1 > 0:\n    def yes(): "
+        "pass\nelif x:\n    def other(): pass\nelse:\n    def no(): pass\nwith open('x') as f:\n    def inside(): "
+        "pass\nfor i in range(3):\n    def looped(): pass\nif __name__ == '__main__':\n    def main(): pass\nif "
+        "TYPE_CHECKING:\n    from nowhere import Type\nmatch x:\n    case 1:\n        def matched(): pass\n",
     )
     assert names(read) == ["fast", "inside", "looped", "matched", "no", "other", "yes"]
 
@@ -246,10 +234,9 @@ def test_not_dynamic(tmp_path, text):
 def test_folders_put_on_sys_path_are_searched(tmp_path):
     read = conf(
         tmp_path,
-        "import os, sys\nfrom pathlib import Path\n"
-        "SRC = os.path.join(os.path.dirname(__file__), 'src')\nsys.path.append(SRC)\n"
-        "sys.path.insert(0, str(Path(__file__).parent / 'lib' / 'py'))\n"
-        "from inner import net\nfrom other import net2\n",
+        "import os, sys\nfrom pathlib import Path\nSRC = os.path.join(os.path.dirname(__file__), "
+        "'src')\nsys.path.append(SRC)\nsys.path.insert(0, str(Path(__file__).parent / 'lib' / 'py'))\nfrom inner "
+        "import net\nfrom other import net2\n",
         **{"src/inner": "def net():\n    'Inner.'\n"},
         **{"lib/py/other": "def net2():\n    'Other.'\n"},
     )
@@ -308,20 +295,18 @@ def test_hostile_files(tmp_path, body, line, what):
 @pytest.mark.parametrize(
     "body",
     [
-        "def f(" + ", ".join(f"a{i}=1" for i in range(9000)) + "): 0\n"
-        + "".join(f"p{i} = f\n" for i in range(9000)),
+        "def f(" + ", ".join(f"a{i}=1" for i in range(9000)) + "): 0\n" + "".join(f"p{i} = f\n" for i in range(9000)),
         "def f(x=" + "[" + "1," * 100_000 + "]): 0\n" + "".join(f"p{i}=f\n" for i in range(9000)),
-        "class A:\n" + "".join(f" def m{i}(self): 0\n" for i in range(9000))
+        "class A:\n"
+        + "".join(f" def m{i}(self): 0\n" for i in range(9000))
         + "".join(f"p{i} = A.m{i}\n" for i in range(9000)),
         "def g():\n" + " 0\n" * 40_000 + " def h(): 0\n return h\n" + "x = g()\n" * 30_000,
-        "x0 = ['a', 'a']\n" + "".join(f"x{i + 1} = [*x{i}, *x{i}]\n" for i in range(60))
-        + "dependencies = [*x60]\n",
+        "x0 = ['a', 'a']\n" + "".join(f"x{i + 1} = [*x{i}, *x{i}]\n" for i in range(60)) + "dependencies = [*x60]\n",
         "from star import *\n" * 20_000,
-        "".join(f"dependencies = ['d{i}']\n" if i % 2 else "if x:\n  dependencies = ['a']\n"
-                for i in range(9000)),
+        "".join(f"dependencies = ['d{i}']\n" if i % 2 else "if x:\n  dependencies = ['a']\n" for i in range(9000)),
         "x = partial(partial, a=1)\n" + "x = partial(x, a=1)\n" * 20_000,
     ],
-)  # fmt: skip
+)
 def test_much_work_for_few_bytes(tmp_path, body):
     started = time.monotonic()
     try:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hubcli.cache import store
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.reading import hubconf
 from hubcli.running import invoke
-from hubcli.spec import RepoSpec
 
 NETS = """
 from functools import partial
@@ -107,7 +107,7 @@ EXACT = {
     "deleted": "from nets import make as _m\nfor n in ['a']:\n    globals()[n] = _m(1)\ndel n",
     "setattr": "import sys\nsetattr(sys.modules[__name__], 'net', lambda: 1)\n"
     "sys.modules[__name__].__dict__.update(other=len)",
-}  # fmt: skip
+}
 
 # Only running it tells; the static list is a part of the whole, and says so.
 OPEN = {
@@ -140,7 +140,7 @@ def write(root: Path, text: str) -> None:
 
 def both(root: Path, text: str) -> tuple[hubconf.HubConf, set[str]]:
     write(root, text)
-    checkout = store.ensure(RepoSpec.parse(str(root)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(root)))
     ran = invoke.listing(checkout, framework="engine")
     return hubconf.read(root), {entry.name for entry in ran.entrypoints}
 

@@ -56,8 +56,9 @@ def test_a_row_says_what_its_release_requires(row: Package) -> None:
 
 def _holds_here(text: str) -> bool:
     marker = Requirement(text).marker
-    return marker is None or marker.evaluate({"extra": "", "python_version": "3.11", "sys_platform": "linux",
-                                              "platform_system": "Linux"})  # fmt: skip
+    return marker is None or marker.evaluate(
+        {"extra": "", "python_version": "3.11", "sys_platform": "linux", "platform_system": "Linux"}
+    )
 
 
 @pytest.mark.parametrize(

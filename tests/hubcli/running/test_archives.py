@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.package import PackageExporter, PackageImporter
-from hubcli import cli
+from hubcli.terminal import cli
 from tests.engine.jit import forge
 
 ARCHIVES = Path(__file__).parents[2] / "engine" / "jit" / "archives" / "2.13.0"
@@ -117,6 +117,7 @@ def test_packages_are_shown_and_never_executed(folder):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a child is measured by /proc")
+@pytest.mark.long
 def test_time_and_memory_are_bounded(folder):
     Path("loop.pt").write_bytes(forge.archive(forge.body("while True:", "  pass", "return x")).getvalue())
     result = hub("run", "loop.pt", "--input", "x.npy", "--timeout", "2")

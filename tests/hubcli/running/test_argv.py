@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 import hubcli
-from hubcli import cli
-from hubcli.cache import store
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.errors import RepositoryCodeError
 from hubcli.running import argv, invoke
-from hubcli.spec import RepoSpec
+from hubcli.terminal import cli
 
 HUBCONF = '''
 dependencies = ["torch"]
@@ -107,6 +107,7 @@ def hub(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.long
 def test_every_command(folder, tmp_path) -> None:
     import numpy as np
 
@@ -176,7 +177,7 @@ def test_calls_that_overlap(monkeypatch) -> None:
 
 
 def test_what_argparse_refuses_is_one_sentence(folder) -> None:
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     with pytest.raises(RepositoryCodeError) as caught:
         invoke.call(checkout, "needs", command=True)
     line = HUBCONF.splitlines().index("    return parser.parse_args()", 45) + 1

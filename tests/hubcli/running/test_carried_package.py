@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hubcli import cli
+from hubcli.terminal import cli
 from tests.servers import Repository, git_server
 
 FILES = {
@@ -165,7 +165,7 @@ def test_run(served: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_operators_that_the_engine_has_need_no_compiled_part(tmp_path: Path) -> None:
-    extensions = pytest.importorskip("engine._extensions")
+    extensions = pytest.importorskip("engine.library.extensions")
     assert "torchvision" in extensions.packages()
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text("")

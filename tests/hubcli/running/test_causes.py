@@ -10,11 +10,12 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from hubcli import cli, errors
-from hubcli.cache import store
+from hubcli import errors
+from hubcli.base.spec import RepoSpec
+from hubcli.cache.cache import Cache
 from hubcli.errors import Cause, HubError, NetworkError, RepositoryCodeError, as_document, as_error
 from hubcli.running import causes, invoke
-from hubcli.spec import RepoSpec
+from hubcli.terminal import cli
 
 HUBCONF = """
 dependencies = ["torch"]
@@ -134,7 +135,9 @@ def hub(*words: str) -> Result:
 
 def error_of(folder: Path, name: str, **kwargs: Any) -> HubError:
     with pytest.raises(HubError) as caught:
-        invoke.call(store.ensure(RepoSpec.parse(str(folder))), name, (), kwargs, command=True, framework="engine")
+        invoke.call(
+            Cache.current().checkout(RepoSpec.parse(str(folder))), name, (), kwargs, command=True, framework="engine"
+        )
     return caught.value
 
 

@@ -13,10 +13,12 @@ from click.testing import CliRunner, Result
 
 from engine.serialization import allow
 from engine.serialization.pickler import Global, Instance
-from hubcli import cli, lockfile, settings
+from hubcli.base import settings
+from hubcli.cache import lockfile
 from hubcli.confined import sandbox
 from hubcli.errors import LockMismatchError, UsageError
 from hubcli.running import checkpoints
+from hubcli.terminal import cli
 from tests.engine.serialization import forge
 from tests.hubcli.models import Model
 from tests.servers import Served, file_server, git_server
@@ -85,8 +87,12 @@ def hub(*arguments: str) -> Result:
 
 
 def test_every_command_that_runs_code(model, url):
-    for command in (("load", "o/m:v1", "net"), ("pull", "o/m:v1", "--weights", "net"), ("check", "o/m:v1", "net"),
-                    ("profile", "o/m:v1", "net", "--input-shape", "1,2")):  # fmt: skip
+    for command in (
+        ("load", "o/m:v1", "net"),
+        ("pull", "o/m:v1", "--weights", "net"),
+        ("check", "o/m:v1", "net"),
+        ("profile", "o/m:v1", "net", "--input-shape", "1,2"),
+    ):
         given = (*command, "-k", f"url={url}", "--trust", "once")
         refused = hub(*given)
         assert refused.exit_code in (1, 6), refused.output
@@ -103,6 +109,7 @@ def test_the_hint_names_all_of_them(model, url):
     assert "config.pth was refused: Unsupported global: __main__.Config was refused\n" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [one for one, reason in sandbox.reasons().items() if reason is None] + ["best-effort"])
 def test_in_a_sandbox(model, url, name, monkeypatch):
     monkeypatch.setattr(sandbox, "choose", lambda *args, **kwargs: sandbox.mechanism(name))
@@ -255,8 +262,11 @@ BAD = {
 def test_the_file_that_cannot_be_read_is_named(model, tmp_path, kind):
     content, reason = BAD[kind]
     Path("mine.pth").write_bytes(content)
-    for command in (("convert", "mine.pth", "out.safetensors"), ("show", "mine.pth"),
-                    ("load", "o/m:v1", "net", "-k", "path=mine.pth", "--trust", "once")):  # fmt: skip
+    for command in (
+        ("convert", "mine.pth", "out.safetensors"),
+        ("show", "mine.pth"),
+        ("load", "o/m:v1", "net", "-k", "path=mine.pth", "--trust", "once"),
+    ):
         result = hub(*command)
         assert result.exit_code == 6, (command, result.output)
         assert "mine.pth was refused: " in result.stderr and reason in result.stderr
@@ -264,6 +274,7 @@ def test_the_file_that_cannot_be_read_is_named(model, tmp_path, kind):
     assert not Path("out.safetensors").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["zip", "crc", "safetensors"])
 def test_a_download_that_cannot_be_read_is_named_and_not_kept(model, files, tmp_path, kind):
     (tmp_path / "files" / "bad.pth").write_bytes(BAD[kind][0])

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import engine
-from hubcli import settings
-from hubcli.cache import store, weights
+from hubcli.base import settings
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import weights
+from hubcli.cache.cache import Cache
 from hubcli.errors import IntegrityError, OfflineError, RepositoryCodeError
 from hubcli.running import invoke
-from hubcli.spec import RepoSpec
 from tests.servers import Served, file_server
 
 SITE = {
@@ -117,7 +118,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo" / "hubconf.py").write_text(HUBCONF)
-    checkout = store.ensure(RepoSpec.parse(str(tmp_path / "repo")))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(tmp_path / "repo")))
     forget()
 
     def run(entrypoint: str, *args: Any, **kwargs: Any) -> invoke.Result:
@@ -227,8 +228,9 @@ def test_hf_hub_download(call: Call, served: Served) -> None:
     result = call("hf", "net.bin")
     assert Path(result.value).read_bytes() == BODY
     assert (result.weights[0].sha256, result.weights[0].url) == (
-        SHA, "https://huggingface.co/o/r/resolve/main/net.bin",
-    )  # fmt: skip
+        SHA,
+        "https://huggingface.co/o/r/resolve/main/net.bin",
+    )
     with settings.overriding(offline=True):
         assert Path(call("hf", "net.bin").value).read_bytes() == BODY
     assert sys.modules["huggingface_hub.file_download"].CALLS == []
@@ -270,6 +272,7 @@ def test_a_zip_with_a_checkpoint_inside(call: Call, served: Served, tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
+@pytest.mark.long
 @pytest.mark.parametrize("entrypoint", ["urlopen", "requests_get", "requests_stream"])
 def test_in_a_sandbox_the_parent_fetches(served: Served, tmp_path: Path, entrypoint: str) -> None:
     from hubcli.confined import jobs, sandbox
@@ -280,7 +283,7 @@ def test_in_a_sandbox_the_parent_fetches(served: Served, tmp_path: Path, entrypo
         pytest.skip(f"no sandbox on this machine: {sandbox.reasons()}")
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo" / "hubconf.py").write_text(HUBCONF)
-    checkout = store.ensure(RepoSpec.parse(str(tmp_path / "repo")))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(tmp_path / "repo")))
     for offline in (False, True):
         with settings.overriding(offline=offline):
             job = jobs.Job("load", checkout, entrypoint, (f"{served.url}/net.bin", "net.bin"), {}, "engine")

@@ -42,10 +42,12 @@ def there(site: Path) -> set[str]:
     return {path.name.partition("-")[0] for path in site.glob("*.dist-info")}
 
 
+@pytest.mark.long
 def test_a_plain_package_comes_with_its_requirements(site: Path) -> None:
     assert install(Plan(whole=("plainpkg",))) == ("plainpkg 1.0", "smallpkg 1.5")
 
 
+@pytest.mark.long
 def test_a_package_that_requires_torch_is_found_out_from_its_metadata(site: Path) -> None:
     plan = installer.resolve(Plan(whole=("heavypkg",)), installer.tool())
     assert plan == Plan(whole=("smallpkg", "plainpkg"), bare=("heavypkg", "knownpkg>=3,<=3.0"))
@@ -53,6 +55,7 @@ def test_a_package_that_requires_torch_is_found_out_from_its_metadata(site: Path
     assert there(site) == {"heavypkg", "smallpkg", "knownpkg", "plainpkg"}
 
 
+@pytest.mark.long
 def test_torch_never_comes_in_by_the_back_door(site: Path) -> None:
     with pytest.raises(DependencyError, match="nothing was installed") as caught:
         install(Plan(whole=("onlydepspkg",)))  # its own metadata names no torch
@@ -60,6 +63,7 @@ def test_torch_never_comes_in_by_the_back_door(site: Path) -> None:
     assert there(site) == set()
 
 
+@pytest.mark.long
 def test_a_failure_half_way_names_what_is_there(site: Path) -> None:
     with pytest.raises(DependencyError, match=r"failed with status 1; installed so far: smallpkg 1\.5") as caught:
         install(Plan(whole=("smallpkg",), bare=("absentpkg==9",)))
@@ -142,6 +146,7 @@ def test_what_uv_refuses(uv: Path) -> None:
     assert found == [installer.Refusal("knownpkg>=3,<=3.0", reason, "knownpkg==3.7")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("constraint", "version"),
     [("", "3.0"), ("knownpkg<=2.9.1", "2.9"), ("knownpkg<2.9\nother==1", "2.5"), ("knownpkg==3.4", "3.4")],
@@ -169,6 +174,7 @@ def test_the_newest_version_that_the_users_constraints_allow(
     ] * (version == "3.4")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("constraint", "reason"),
     [

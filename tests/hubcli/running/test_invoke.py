@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hubcli import settings, trust
-from hubcli.cache import store, weights
-from hubcli.cache.store import Checkout
+from hubcli.base import settings
+from hubcli.base.spec import RepoSpec
+from hubcli.cache import weights
+from hubcli.cache.cache import Cache
+from hubcli.cache.checkouts import Checkout
 from hubcli.errors import (
     DependencyError,
     HubconfNotFoundError,
@@ -23,13 +25,13 @@ from hubcli.errors import (
     UsageError,
 )
 from hubcli.running import invoke, isolation
-from hubcli.spec import RepoSpec
+from hubcli.trust import records
 from tests.servers import file_server
 
 
 @pytest.fixture
 def mine(sample_folder: Path) -> Checkout:
-    return store.ensure(RepoSpec.parse(str(sample_folder)))
+    return Cache.current().checkout(RepoSpec.parse(str(sample_folder)))
 
 
 def called(checkout: Checkout, entrypoint: str, *args, command: bool = True, **kwargs):
@@ -39,7 +41,7 @@ def called(checkout: Checkout, entrypoint: str, *args, command: bool = True, **k
 def folder(path: Path, text: str) -> Checkout:
     path.mkdir(exist_ok=True)
     (path / "hubconf.py").write_text(text)
-    return store.ensure(RepoSpec.parse(str(path)))
+    return Cache.current().checkout(RepoSpec.parse(str(path)))
 
 
 def test_arguments_arrive(mine):
@@ -170,8 +172,13 @@ def test_no_hubconf(tmp_path):
         called(checkout, "net")
 
 
-@pytest.mark.parametrize("text", ["dependencies = ['nope_a', 'json', 'nope_b']\nimport nope_a\n",
-                                  "globals()['dependencies'] = ('nope_a', 'nope_b')\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dependencies = ['nope_a', 'json', 'nope_b']\nimport nope_a\n",
+        "globals()['dependencies'] = ('nope_a', 'nope_b')\n",
+    ],
+)
 def test_missing_dependencies_come_first(tmp_path, text):
     checkout = folder(tmp_path / "needy", text + "def net(): pass\n")
     for command in (True, False):
@@ -234,7 +241,7 @@ def test_a_load_inside_an_entrypoint_asks_for_itself(sample_server, tmp_path):
     for options in ({}, {"trust_repo": True}):
         with pytest.raises(UntrustedError):
             called(outer, "net", **options)
-    trust.add(RepoSpec.parse("o/r"), None, "test")
+    records.add(RepoSpec.parse("o/r"), None, "test")
     assert type(called(outer, "net").value).__name__ == "Thing"
 
 
@@ -272,10 +279,9 @@ def test_torchs_own_hub_gives_way_in_a_command(tmp_path):
         (tmp_path / name).write_text(text)
     root = Path(invoke.__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-m", "hubcli", "--offline", "load", str(tmp_path / "repo"), "net",
-         "--framework", "torch"],
+        [sys.executable, "-m", "hubcli", "--offline", "load", str(tmp_path / "repo"), "net", "--framework", "torch"],
         env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{tmp_path}"},
         capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 5, done.stderr

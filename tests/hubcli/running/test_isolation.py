@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.metadata
 import multiprocessing
@@ -10,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -170,6 +172,28 @@ def test_two_threads_import_at_once(two):
         modules = list(pool.map(load, [two[0], two[1], two[0], two[1]]))
     assert modules[0] is modules[2]
     assert [module.who() for module in modules] == ["a", "b", "a", "b"]
+
+
+def test_modules_that_come_while_it_ends(two):
+    """As from another thread; here from a garbage collection, which the pairs of `list(sys.modules.items())` begin."""
+    came = []
+
+    def come(phase, info):
+        if phase == "start" and len(came) < 10_000:
+            came.append(f"_came_{len(came)}")
+            sys.modules[came[-1]] = types.ModuleType(came[-1])
+
+    threshold = gc.get_threshold()
+    try:
+        with two[0].active():
+            gc.callbacks.append(come)
+            gc.set_threshold(1)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(come)
+        for name in came:
+            del sys.modules[name]
+    assert came
 
 
 def test_importlib_follows_the_importing_module(tmp_path):
@@ -383,6 +407,7 @@ hubcli.load(sys.argv[2], "net")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "first",
     [

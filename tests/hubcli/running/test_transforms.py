@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from hubcli import cli
+from hubcli.terminal import cli
 
 HUBCONF = '''
 import enum
@@ -167,6 +167,7 @@ def ran(entrypoint: str, *more: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.long
 @both
 @pytest.mark.parametrize(
     ("entrypoint", "more", "says", "shape", "values"),
@@ -177,10 +178,20 @@ def ran(entrypoint: str, *more: str) -> dict[str, Any]:
         ("of_tensors", (), "transform: 1 of the result (normalize_transform)", [1, 3, 30, 40], [-600, 3600, 4]),
         ("carries", (), "transform: the model's transforms (Compose)", [1, 3, 2, 2], [36, 12, 4]),
         ("weighted", ("-k", "weights=DEFAULT"), "transform: of the weights Net_Weights.V2", [1, 3, 2, 2], [24, 12, 4]),
-        ("weighted", ("-k", "weights=Net_Weights.IMAGENET1K_V1"),
-         "transform: of the weights Net_Weights.IMAGENET1K_V1", [1, 3, 2, 2], [12, 12, 4]),
-        ("weighted", ("--pretrained",), "transform: of the weights Net_Weights.IMAGENET1K_V1", [1, 3, 2, 2],
-         [12, 12, 4]),
+        (
+            "weighted",
+            ("-k", "weights=Net_Weights.IMAGENET1K_V1"),
+            "transform: of the weights Net_Weights.IMAGENET1K_V1",
+            [1, 3, 2, 2],
+            [12, 12, 4],
+        ),
+        (
+            "weighted",
+            ("--pretrained",),
+            "transform: of the weights Net_Weights.IMAGENET1K_V1",
+            [1, 3, 2, 2],
+            [12, 12, 4],
+        ),
         ("trained", (), "transform: of the weights Net_Weights.V2", [1, 3, 2, 2], [24, 12, 4]),
         ("weighted", (), None, [1, 3, 30, 40], [1200, 3600, 4]),
         ("training_and_evaluation", (), "transform: val_transform of the result (Compose)", [1, 3, 2, 2], [60, 12, 4]),
@@ -189,7 +200,7 @@ def ran(entrypoint: str, *more: str) -> dict[str, Any]:
         ("beside", ("--transform", "none"), None, [1, 3, 30, 40], [1200, 3600, 4]),
         ("beside", ("--resize", "3"), None, [1, 3, 3, 4], [12, 36, 4]),
     ],
-)  # fmt: skip
+)
 def test_the_transform_that_is_offered(folder, confined, entrypoint, more, says, shape, values):
     document = ran(entrypoint, *more, *confined)
     assert document["prepared"] == says
@@ -226,6 +237,7 @@ def test_arrays_are_left_alone(folder, confined):
     assert document["prepared"] is None and document["outputs"][0]["values"] == [6, 6, 2]
 
 
+@pytest.mark.long
 @both
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),

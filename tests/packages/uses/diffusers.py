@@ -30,9 +30,12 @@ with torch.no_grad():
         again = UNet2DModel.from_pretrained(folder).eval()
         assert torch.allclose(again(x, 10).sample, unet(x, 10).sample, atol=1e-5)
     conditional = UNet2DConditionModel(
-        **sizes, cross_attention_dim=16, attention_head_dim=8, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        **sizes,
+        cross_attention_dim=16,
+        attention_head_dim=8,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
         up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
-    )  # fmt: skip
+    )
     check("conditional", fill(conditional)(draw("z", 1, 4, 8, 8), 10, draw("text", 1, 5, 16)).sample)
     down, up = ("DownEncoderBlock2D",) * 2, ("UpDecoderBlock2D",) * 2
     vae = fill(AutoencoderKL(3, 3, down, up, (32, 32), latent_channels=4, norm_num_groups=8))

@@ -38,9 +38,14 @@ data = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=4)
 with tempfile.TemporaryDirectory() as folder:
     keep = pl.callbacks.ModelCheckpoint(folder, monitor="validation")
     trainer = pl.Trainer(
-        max_epochs=4, accelerator="cpu", default_root_dir=folder, logger=pl.loggers.CSVLogger(folder),
-        log_every_n_steps=1, enable_progress_bar=False, callbacks=[keep, pl.callbacks.EarlyStopping("validation")],
-    )  # fmt: skip
+        max_epochs=4,
+        accelerator="cpu",
+        default_root_dir=folder,
+        logger=pl.loggers.CSVLogger(folder),
+        log_every_n_steps=1,
+        enable_progress_bar=False,
+        callbacks=[keep, pl.callbacks.EarlyStopping("validation")],
+    )
     model = fill(Line()).train()
     trainer.fit(model, data, data)
     check("weights", [model.layer.weight, trainer.callback_metrics["validation"]])

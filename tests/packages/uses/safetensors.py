@@ -6,10 +6,16 @@ import torch
 from safetensors.torch import load, load_file, load_model, safe_open, save, save_file, save_model
 
 tensors = {
-    "float": torch.arange(12.0).reshape(3, 4), "half": torch.ones(3).half(), "bfloat": torch.ones(4).bfloat16(),
-    "long": torch.arange(5), "bool": torch.tensor([True, False]), "none": torch.zeros(0, 3), "one": torch.tensor(2.5),
-    "byte": torch.tensor([1, 255], dtype=torch.uint8), "double": torch.rand(2, 2, dtype=torch.float64),
-}  # fmt: skip
+    "float": torch.arange(12.0).reshape(3, 4),
+    "half": torch.ones(3).half(),
+    "bfloat": torch.ones(4).bfloat16(),
+    "long": torch.arange(5),
+    "bool": torch.tensor([True, False]),
+    "none": torch.zeros(0, 3),
+    "one": torch.tensor(2.5),
+    "byte": torch.tensor([1, 255], dtype=torch.uint8),
+    "double": torch.rand(2, 2, dtype=torch.float64),
+}
 with tempfile.TemporaryDirectory() as folder:
     path = f"{folder}/x.safetensors"
     save_file(tensors, path, metadata={"from": "here"})

@@ -14,9 +14,7 @@ with tempfile.TemporaryDirectory() as folder:
     words = Path(folder) / "vocab.txt"
     words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "a", "b"]))
     BertTokenizerFast(str(words)).save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-    )  # fmt: skip
+    config = BertConfig(vocab_size=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     fill(BertModel(config)).save_pretrained(folder)
     model = SentenceTransformer(modules=[Transformer(folder), Pooling(16), Normalize()], device="cpu")
     found = model.encode(["hello world", "a b a", "hello"], convert_to_tensor=True)

@@ -12,11 +12,21 @@ from timm.utils import ModelEmaV3
 assert len(timm.list_models()) > 1000 and "resnet18" in timm.list_models("resnet*")
 with torch.no_grad():
     for name, size in {
-        "resnet18": 64, "vit_tiny_patch16_224": 224, "convnext_atto": 64, "efficientnet_b0": 64,
+        "resnet18": 64,
+        "vit_tiny_patch16_224": 224,
+        "convnext_atto": 64,
+        "efficientnet_b0": 64,
         "mobilenetv3_small_050": 64,
-        "swin_tiny_patch4_window7_224": 224, "mixer_s32_224": 224, "regnetx_002": 64, "ghostnet_050": 64,
-        "poolformer_s12": 64, "edgenext_xx_small": 64, "levit_128s": 224, "repvgg_a0": 64, "nfnet_l0": 64,
-    }.items():  # fmt: skip
+        "swin_tiny_patch4_window7_224": 224,
+        "mixer_s32_224": 224,
+        "regnetx_002": 64,
+        "ghostnet_050": 64,
+        "poolformer_s12": 64,
+        "edgenext_xx_small": 64,
+        "levit_128s": 224,
+        "repvgg_a0": 64,
+        "nfnet_l0": 64,
+    }.items():
         model = fill(timm.create_model(name, pretrained=False))
         check(name, model(draw(name, 1, 3, size, size)))
     features = fill(timm.create_model("resnet18", pretrained=False, features_only=True, out_indices=(1, 3)))

@@ -10,10 +10,15 @@ from torch_geometric.utils import segment, softmax, to_dense_adj
 edges = torch.tensor([[0, 1, 1, 2, 2, 3, 3, 0], [1, 0, 2, 1, 3, 2, 0, 3]])
 x = draw("x", 4, 6)
 for layer in (
-    gnn.GCNConv(6, 5), gnn.GATConv(6, 5, heads=2), gnn.SAGEConv(6, 5), gnn.GINConv(torch.nn.Linear(6, 5)),
-    gnn.ChebConv(6, 5, 3), gnn.TransformerConv(6, 5), gnn.GraphConv(6, 5, aggr="max"),
+    gnn.GCNConv(6, 5),
+    gnn.GATConv(6, 5, heads=2),
+    gnn.SAGEConv(6, 5),
+    gnn.GINConv(torch.nn.Linear(6, 5)),
+    gnn.ChebConv(6, 5, 3),
+    gnn.TransformerConv(6, 5),
+    gnn.GraphConv(6, 5, aggr="max"),
     gnn.EdgeConv(torch.nn.Linear(12, 5)),
-):  # fmt: skip
+):
     check(type(layer).__name__, fill(layer)(x, edges))
 
 

@@ -15,9 +15,16 @@ warnings.simplefilter("ignore", (DeprecationWarning, UserWarning))
 
 with torch.no_grad():
     for name, size in {
-        "resnet18": 64, "mobilenet_v3_small": 64, "efficientnet_b0": 64, "convnext_tiny": 64, "swin_t": 64,
-        "vit_b_16": 224, "densenet121": 64, "regnet_y_400mf": 64, "shufflenet_v2_x0_5": 64,
-    }.items():  # fmt: skip
+        "resnet18": 64,
+        "mobilenet_v3_small": 64,
+        "efficientnet_b0": 64,
+        "convnext_tiny": 64,
+        "swin_t": 64,
+        "vit_b_16": 224,
+        "densenet121": 64,
+        "regnet_y_400mf": 64,
+        "shufflenet_v2_x0_5": 64,
+    }.items():
         check(name, fill(getattr(models, name)(weights=None))(draw(name, 1, 3, size, size)))
     segmentation = models.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None)
     check("lraspp", fill(segmentation)(draw("lraspp", 1, 3, 64, 64)))
@@ -84,17 +91,23 @@ for size in (16, (70, 21)):
         check(f"resize.{size}.{how.value}", V.resize(picture, size, how, antialias=True), exactly)
 old = transforms.Compose(
     [
-        transforms.ToPILImage(), transforms.Resize(40), transforms.CenterCrop(32), transforms.ToTensor(),
+        transforms.ToPILImage(),
+        transforms.Resize(40),
+        transforms.CenterCrop(32),
+        transforms.ToTensor(),
         transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
     ]
-)  # fmt: skip
+)
 new = v2.Compose([v2.Resize(40), v2.CenterCrop(32), v2.ToDtype(torch.float32, scale=True), v2.Grayscale(3)])
 check("compose", [old(picture), new(picture)], max(1e-4, exactly))
 for name, value in {
-    "rotate": V.rotate(picture, 30.0), "hue": V.adjust_hue(picture, 0.1), "blur": V.gaussian_blur(picture, [5, 3]),
+    "rotate": V.rotate(picture, 30.0),
+    "hue": V.adjust_hue(picture, 0.1),
+    "blur": V.gaussian_blur(picture, [5, 3]),
     "perspective": V.perspective(picture, [[0, 0], [52, 0], [52, 36], [0, 36]], [[3, 2], [50, 1], [49, 33], [1, 35]]),
-    "equalize": V.equalize(picture), "autocontrast": V.autocontrast(picture),
-}.items():  # fmt: skip
+    "equalize": V.equalize(picture),
+    "autocontrast": V.autocontrast(picture),
+}.items():
     check(name, value, 1e-2)
 marked = tv_tensors.BoundingBoxes(torch.tensor([[2, 3, 20, 30]]), format="XYXY", canvas_size=(37, 53))
 flipped, moved = v2.RandomHorizontalFlip(1.0)(tv_tensors.Image(picture), marked)

@@ -79,9 +79,15 @@ class Tokens(torch.utils.data.Dataset):
 model = BertForSequenceClassification(BertConfig(**small))
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
-        folder, num_train_epochs=6, per_device_train_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True,
-        learning_rate=5e-3, logging_strategy="epoch",
-    )  # fmt: skip
+        folder,
+        num_train_epochs=6,
+        per_device_train_batch_size=4,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        learning_rate=5e-3,
+        logging_strategy="epoch",
+    )
     trainer = Trainer(model=model, args=arguments, train_dataset=Tokens())
     assert trainer.train().global_step == 12
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

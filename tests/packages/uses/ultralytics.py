@@ -20,9 +20,11 @@ assert len(found) == 1 and found[0].shape[1] == 6 and len(found[0]) <= 20
 model.train()
 model.args = IterableSimpleNamespace(box=7.5, cls=0.5, dfl=1.5, overlap_mask=True, mask_ratio=4, epochs=1)
 batch = {
-    "img": draw("image", 1, 3, 64, 64), "cls": torch.tensor([[1.0], [3.0]]), "batch_idx": torch.zeros(2),
+    "img": draw("image", 1, 3, 64, 64),
+    "cls": torch.tensor([[1.0], [3.0]]),
+    "batch_idx": torch.zeros(2),
     "bboxes": torch.tensor([[0.5, 0.5, 0.4, 0.4], [0.3, 0.4, 0.2, 0.3]]),
-}  # fmt: skip
+}
 for module in model.modules():
     if isinstance(module, torch.nn.BatchNorm2d):
         module.eval()

@@ -7,7 +7,7 @@ import pytest
 
 from engine.backends.cpu import exact
 
-BOUND = 8  # units of the last place, of the sum of the magnitudes; docs/deviations.md states it
+BOUND = 8  # units of the last place, of the sum of the magnitudes; docs/reference/deviations.md states it
 
 
 def _cases(count: int) -> list[tuple[np.ndarray, tuple[int, ...]]]:

@@ -88,7 +88,8 @@ FURTHER: dict[str, tuple[Any, Any]] = {
     "MaxUnpool2d": (lambda: nn.MaxUnpool2d(2), lambda: [*_unpool(x4, 2)]),
     "MaxUnpool3d": (lambda: nn.MaxUnpool3d(2), lambda: [*_unpool((2, 3, 4, 6, 4), 3)]),
     "MultiLabelMarginLoss": (
-        lambda: nn.MultiLabelMarginLoss(), lambda: [real(*a), engine.tensor([[3, 0, -1, 1, 2]] * 4)],
+        lambda: nn.MultiLabelMarginLoss(),
+        lambda: [real(*a), engine.tensor([[3, 0, -1, 1, 2]] * 4)],
     ),
     "MultiLabelSoftMarginLoss": (lambda: nn.MultiLabelSoftMarginLoss(), lambda: [real(*a), inside(*a).round()]),
     "MultiMarginLoss": (lambda: nn.MultiMarginLoss(p=2, margin=0.6), lambda: [real(*a), classes(5, 4)]),
@@ -106,11 +107,12 @@ FURTHER: dict[str, tuple[Any, Any]] = {
         lambda: [real(3, 2, 8).float(), real(4, 2, 8, seed=4).float()],
     ),
     "TripletMarginLoss": (
-        lambda: nn.TripletMarginLoss(0.8, 1.5), lambda: [real(*a), real(*b, seed=4), real(*c, seed=5)],
+        lambda: nn.TripletMarginLoss(0.8, 1.5),
+        lambda: [real(*a), real(*b, seed=4), real(*c, seed=5)],
     ),
     "TripletMarginWithDistanceLoss": (
         lambda: nn.TripletMarginWithDistanceLoss(margin=0.8),
         lambda: [real(*a), real(*b, seed=4), real(*c, seed=5)],
     ),
     "ZeroPad3d": (lambda: nn.ZeroPad3d(1), lambda: [real(*x5)]),
-}  # fmt: skip
+}

@@ -56,14 +56,17 @@ def _matrices(kind: Any) -> Iterator[tuple[str, Any, Any]]:
         for left in ("plain", "turned", "cut", "stepped"):
             for right in ("plain", "turned", "cut", "odd"):
                 a = {
-                    "plain": _array(rng, kind, n, k), "turned": _array(rng, kind, k, n).T,
+                    "plain": _array(rng, kind, n, k),
+                    "turned": _array(rng, kind, k, n).T,
                     "cut": _array(rng, kind, n + 2, k + 3)[1:-1, 1 : k + 1],
                     "stepped": _array(rng, kind, 2 * n, 2 * k)[::2, ::2],
-                }[left]  # fmt: skip
+                }[left]
                 b = {
-                    "plain": _array(rng, kind, k, m), "turned": _array(rng, kind, m, k).T,
-                    "cut": _array(rng, kind, k, m + 8)[:, 8:], "odd": _array(rng, kind, k * m + 1)[1:].reshape(k, m),
-                }[right]  # fmt: skip
+                    "plain": _array(rng, kind, k, m),
+                    "turned": _array(rng, kind, m, k).T,
+                    "cut": _array(rng, kind, k, m + 8)[:, 8:],
+                    "odd": _array(rng, kind, k * m + 1)[1:].reshape(k, m),
+                }[right]
                 yield f"{n}x{k}x{m} {left} {right}", a, b
 
 
@@ -83,9 +86,13 @@ def check_products(module: Any) -> list[str]:
         one = np.broadcast_to(_array(rng, kind, 5, 6), (3, 2, 5, 6))
         heads = _array(rng, kind, 3, 5, 2, 6).transpose(0, 2, 1, 3)  # two batch dims that no one stride walks
         batches = {
-            "batches": (a, b), "one for all": (a, one), "heads": (a, heads), "cut": (a[:, :, 1:3], b[..., 1:4]),
-            "turned": (b.swapaxes(2, 3), a.swapaxes(2, 3)), "packed": (a[:, 0], b[:, 1]),
-        }  # fmt: skip
+            "batches": (a, b),
+            "one for all": (a, one),
+            "heads": (a, heads),
+            "cut": (a[:, :, 1:3], b[..., 1:4]),
+            "turned": (b.swapaxes(2, 3), a.swapaxes(2, 3)),
+            "packed": (a[:, 0], b[:, 1]),
+        }
         for label, (x, y) in batches.items():
             library.within(x, y)
             got, near = module.product(blas, xp, x, y), NEAR[x.dtype.name]
@@ -103,7 +110,7 @@ def test_products_of_every_layout_and_type() -> None:
     ("old", "new"),
     [
         ("return Operand(m, n, ld)", "return Operand(m, n, max(1, m))"),  # a wrong leading dimension
-        ("return Operand(n, m, ld, turned=True)", "return Operand(n, m, ld, turned=False)"),
+        ("return Operand(n, m, ld, transposed=True)", "return Operand(n, m, ld, transposed=False)"),
         ("result = Operand(m, n, m, stride", "result = Operand(m, n, n, stride"),
         ("prod(copy.shape[-2:]) if", "prod(copy.shape[-1:]) if"),  # a wrong stride of batches
         ("elif s != found * span:", "elif False:"),

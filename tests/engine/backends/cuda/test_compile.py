@@ -38,7 +38,7 @@ extern "C" __global__ void reverse(const float *x, float *out, int n) {
 
 @pytest.fixture
 def builder(tmp_path: Path) -> compiling.Shim:
-    return compiling.Shim(kept=compiling.Cache(tmp_path))
+    return compiling.Shim(files=compiling.Cache(tmp_path))
 
 
 # --- the cache
@@ -236,14 +236,16 @@ def _by_row() -> Iterator[Any]:
         number = "float64" if dtype == "float64" else "float32"
         for group in ("warp", "block", "columns"):
             for wide in (False, True):
-                for write, inputs in ((rows.softmax, 1), (rows.log_softmax, 1), (rows.softmax_backward, 2),
-                                      (rows.log_softmax_backward, 2)):  # fmt: skip
+                for write, inputs in (
+                    (rows.softmax, 1),
+                    (rows.log_softmax, 1),
+                    (rows.softmax_backward, 2),
+                    (rows.log_softmax_backward, 2),
+                ):
                     made = rows.Rows("row", [dtype] * (inputs + 1), 1, [(True,)] * 3, ["dense"] * 3)
                     write(made)
                     yield made.kernel, {"group": group, "wide": wide}
-                made = rows.Rows(
-                    "norm", [dtype] * 4 + [number] * 2, 3, [(True,)] * 6, [(True, True)] * 6, [number]
-                )  # fmt: skip
+                made = rows.Rows("norm", [dtype] * 4 + [number] * 2, 3, [(True,)] * 6, [(True, True)] * 6, [number])
                 rows.normalized(made, True, True)
                 yield made.kernel, {"group": group, "wide": wide}
 

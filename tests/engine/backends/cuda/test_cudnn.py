@@ -17,6 +17,7 @@ import engine
 from engine import cuda
 from engine.backends import cudnn as settings
 from engine.backends.cuda import cudnn
+from engine.backends.cuda import cudnn_arrays as _arrays
 from tests.engine import standin
 from tests.engine.standin import cudnn_c, cudnn_graphs
 
@@ -114,7 +115,7 @@ def test_switched_off_the_fallback_computes(gpu: Any) -> None:
     cudnn_graphs.calls.clear()
     with settings.flags(enabled=False):
         _, found = conv()
-        assert cudnn.why_not() == "torch.backends.cudnn.enabled is False"
+        assert _arrays.why_not() == "torch.backends.cudnn.enabled is False"
     assert not cudnn_graphs.calls
     assert engine.allclose(found, wanted, 1e-3, 1e-3)
 
@@ -135,7 +136,7 @@ def test_settings_are_restored_and_version_is_told(gpu: Any) -> None:
 def test_without_cudnn_everything_is_computed_and_a_sentence_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with standin.running(cudnn=False):
         assert settings.version() is None and not settings.is_available()
-        assert cudnn.used() is None and "no cuDNN" in str(cudnn.why_not())
+        assert _arrays.used() is None and "no cuDNN" in str(_arrays.why_not())
         found = conv()[1].cpu()
     with standin.running():
         wanted = conv()[1].cpu()
@@ -149,7 +150,7 @@ def test_without_cudnn_everything_is_computed_and_a_sentence_says_why(monkeypatc
 def test_without_the_frontend_networks_and_pooling_are_left_to_cudnn(gpu: Any) -> None:
     library = gpu.runtime.state.cudnn
     library.frontend = None
-    assert "nvidia-cudnn-frontend was not found: pip install" in str(cudnn.why_not())
+    assert "nvidia-cudnn-frontend was not found: pip install" in str(_arrays.why_not())
     x, found = conv()
     assert not library.cache_info()["made"]
     F.max_pool2d(x, 2)
@@ -223,20 +224,32 @@ def test_numbers_are_those_of_the_headers() -> None:
 
     text = headers()
     for name, value in {
-        "CUDNN_DATA_FLOAT": cudnn.DATA["float32"], "CUDNN_DATA_DOUBLE": cudnn.DATA["float64"],
-        "CUDNN_DATA_HALF": cudnn.DATA["float16"], "CUDNN_DATA_BFLOAT16": cudnn.DATA["bfloat16"],
+        "CUDNN_DATA_FLOAT": cudnn.DATA["float32"],
+        "CUDNN_DATA_DOUBLE": cudnn.DATA["float64"],
+        "CUDNN_DATA_HALF": cudnn.DATA["float16"],
+        "CUDNN_DATA_BFLOAT16": cudnn.DATA["bfloat16"],
         "CUDNN_POOLING_MAX_DETERMINISTIC": cudnn_pool.MAX,
         "CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING": cudnn_pool.AVERAGE,
-        "CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING": cudnn_pool.AVERAGE_INSIDE, "CUDNN_PROPAGATE_NAN": 1,
-        "CUDNN_RNN_RELU": cudnn_rnn.MODES["relu"], "CUDNN_RNN_TANH": cudnn_rnn.MODES["tanh"],
-        "CUDNN_LSTM": cudnn_rnn.MODES["lstm"], "CUDNN_GRU": cudnn_rnn.MODES["gru"],
-        "CUDNN_RNN_ALGO_STANDARD": cudnn_rnn.STANDARD, "CUDNN_LINEAR_INPUT": cudnn_rnn.LINEAR_INPUT,
-        "CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED": cudnn_rnn.PACKED, "CUDNN_RNN_NO_BIAS": cudnn_rnn.NO_BIAS,
-        "CUDNN_RNN_DOUBLE_BIAS": cudnn_rnn.DOUBLE_BIAS, "CUDNN_DEFAULT_MATH": cudnn_rnn.DEFAULT_MATH,
-        "CUDNN_TENSOR_OP_MATH": cudnn_rnn.TENSOR_OP_MATH, "CUDNN_FMA_MATH": cudnn_rnn.FMA_MATH,
-        "CUDNN_FWD_MODE_INFERENCE": cudnn_rnn.INFERENCE, "CUDNN_FWD_MODE_TRAINING": cudnn_rnn.TRAINING,
-        "CUDNN_WGRAD_MODE_ADD": cudnn_rnn.WGRAD_ADD, "CUDNN_UNIDIRECTIONAL": 0, "CUDNN_BIDIRECTIONAL": 1,
-    }.items():  # fmt: skip
+        "CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING": cudnn_pool.AVERAGE_INSIDE,
+        "CUDNN_PROPAGATE_NAN": 1,
+        "CUDNN_RNN_RELU": cudnn_rnn.MODES["relu"],
+        "CUDNN_RNN_TANH": cudnn_rnn.MODES["tanh"],
+        "CUDNN_LSTM": cudnn_rnn.MODES["lstm"],
+        "CUDNN_GRU": cudnn_rnn.MODES["gru"],
+        "CUDNN_RNN_ALGO_STANDARD": cudnn_rnn.STANDARD,
+        "CUDNN_LINEAR_INPUT": cudnn_rnn.LINEAR_INPUT,
+        "CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED": cudnn_rnn.PACKED,
+        "CUDNN_RNN_NO_BIAS": cudnn_rnn.NO_BIAS,
+        "CUDNN_RNN_DOUBLE_BIAS": cudnn_rnn.DOUBLE_BIAS,
+        "CUDNN_DEFAULT_MATH": cudnn_rnn.DEFAULT_MATH,
+        "CUDNN_TENSOR_OP_MATH": cudnn_rnn.TENSOR_OP_MATH,
+        "CUDNN_FMA_MATH": cudnn_rnn.FMA_MATH,
+        "CUDNN_FWD_MODE_INFERENCE": cudnn_rnn.INFERENCE,
+        "CUDNN_FWD_MODE_TRAINING": cudnn_rnn.TRAINING,
+        "CUDNN_WGRAD_MODE_ADD": cudnn_rnn.WGRAD_ADD,
+        "CUDNN_UNIDIRECTIONAL": 0,
+        "CUDNN_BIDIRECTIONAL": 1,
+    }.items():
         found = re.search(rf"\b{name}\b[^=,;]*=\s*(\d+)", text)
         assert found and int(found[1]) == value, name
 

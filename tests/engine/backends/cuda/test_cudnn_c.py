@@ -25,8 +25,11 @@ F = engine.nn.functional
 def run() -> list[np.ndarray]:
     """Two layers and directions of sequences that differ in length, a projection, and both kinds of pooling."""
     found = []
-    for kind, more in ((engine.nn.LSTM, {"num_layers": 2, "bidirectional": True}), (engine.nn.LSTM, {"proj_size": 2}),
-                       (engine.nn.GRU, {"bidirectional": True})):  # fmt: skip
+    for kind, more in (
+        (engine.nn.LSTM, {"num_layers": 2, "bidirectional": True}),
+        (engine.nn.LSTM, {"proj_size": 2}),
+        (engine.nn.GRU, {"bidirectional": True}),
+    ):
         engine.manual_seed(0)
         net = kind(3, 4, **more).double()
         x = engine.randn(5, 2, 3, dtype=engine.float64)
@@ -37,9 +40,10 @@ def run() -> list[np.ndarray]:
         found += [y.data, *states, *engine.autograd.grad(total, [x, *net.parameters()])]
     x = engine.tensor(np.random.default_rng(0).standard_normal((2, 3, 7, 6))).cuda().requires_grad_()
     for y in (
-        F.max_pool2d(x, (3, 2), (2, 1), (1, 0)), F.avg_pool2d(x, (3, 2), (2, 1), (1, 0)),
+        F.max_pool2d(x, (3, 2), (2, 1), (1, 0)),
+        F.avg_pool2d(x, (3, 2), (2, 1), (1, 0)),
         F.avg_pool2d(x, (3, 2), (2, 1), (1, 0), count_include_pad=False),
-    ):  # fmt: skip
+    ):
         found += [y, *engine.autograd.grad((y**2).sum(), x)]
     return [t.detach().cpu().numpy() for t in found]
 
@@ -92,9 +96,10 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "backward: gradients of h and c": ("cudnnRNNBackwardData_v8", swapped(10, 14)),
     "backward: weights overwritten": ("cudnnRNNBackwardWeights_v8", at(2, lambda m: 1)),
     "backward: another reserve": ("cudnnRNNBackwardWeights_v8", lambda args: [*args[:-1], args[-3]]),
-}  # fmt: skip
+}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By other numbers, an assertion, or a refusal, which switches the route off."""

@@ -33,9 +33,18 @@ def convolution(kind: str, type: str = "float16", last: bool = True, n: int = 2,
     stride, padding, dilation = (2, 1, 1)[:n], (1, 2, 0)[:n], (1, 2, 1)[:n]
     out = [(a + 2 * p - d * (k - 1) - 1) // s + 1 for a, k, s, p, d in zip(size, kernel, stride, padding, dilation)]
     return Convolution(
-        kind, type, dense(2, 8, *size, last=last), dense(16, 4, *kernel, last=last), dense(2, 16, *out, last=last),
-        stride, padding, dilation, bias, True, False,
-    )  # fmt: skip
+        kind,
+        type,
+        dense(2, 8, *size, last=last),
+        dense(16, 4, *kernel, last=last),
+        dense(2, 16, *out, last=last),
+        stride,
+        padding,
+        dilation,
+        bias,
+        True,
+        False,
+    )
 
 
 def attention(back: bool, masked: bool = False) -> Attention:
@@ -54,11 +63,20 @@ PROBLEMS = {
     },
     "with bias": convolution("forward", bias=True),
     "one dim": Convolution(
-        "forward", "float32", *[cudnn_graph.spatial(dense(*d)) for d in ((2, 4, 9), (6, 4, 3), (2, 6, 7))], (1, 1),
-        (0, 0), (1, 1), False, False, True,
+        "forward",
+        "float32",
+        *[cudnn_graph.spatial(dense(*d)) for d in ((2, 4, 9), (6, 4, 3), (2, 6, 7))],
+        (1, 1),
+        (0, 0),
+        (1, 1),
+        False,
+        False,
+        True,
     ),
-    "attention": attention(False), "attention with mask": attention(False, True), "attention backward": attention(True),
-}  # fmt: skip
+    "attention": attention(False),
+    "attention with mask": attention(False, True),
+    "attention backward": attention(True),
+}
 
 
 def real_frontend() -> Any:
@@ -87,9 +105,16 @@ def test_the_real_frontend_finds_a_wrong_graph() -> None:
     graph = cudnn_graph.describe(frontend, 4096, problem)
     assert '"conv_fprop"' in str(graph).lower() or "conv" in str(graph).lower()
     bad = Convolution(
-        "input", "float16", Layout((), ()), problem.w, problem.y, *(problem.stride, problem.padding, problem.dilation),
-        False, True, False,
-    )  # fmt: skip
+        "input",
+        "float16",
+        Layout((), ()),
+        problem.w,
+        problem.y,
+        *(problem.stride, problem.padding, problem.dilation),
+        False,
+        True,
+        False,
+    )
     with pytest.raises(Exception, match=r"(?i)dim"):
         cudnn_graph.describe(frontend, 4096, bad)
 
@@ -185,7 +210,7 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "addresses of two tensors": ("execute", lambda a, k: (({**a[0], 1: a[0][2], 2: a[0][1]}, a[1]), k)),
     "an address that is not aligned": ("execute", lambda a, k: (({**a[0], 1: a[0][1] + 2}, a[1]), k)),
     "a handle that is none": ("execute", lambda a, k: (a, {"handle": 12345})),
-}  # fmt: skip
+}
 
 
 @pytest.mark.skipif(standin.REAL, reason="plants faults in the stand-in's calls")

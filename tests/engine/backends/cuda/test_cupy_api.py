@@ -21,11 +21,16 @@ def own_functions() -> list[tuple[str, Any]]:
             if not name.startswith("_") and callable(value) and f"{prefix}{name}" not in CLASSES:
                 found.append((prefix + name, value))
     classes: dict[str, Any] = {
-        "ndarray": Array, "cuda.Stream": machine.Stream, "cuda.Event": machine.Event, "cuda.Graph": machine.Graph,
-        "cuda.Device": module.Device, "cuda.MemoryPool": machine.MemoryPool,
+        "ndarray": Array,
+        "cuda.Stream": machine.Stream,
+        "cuda.Event": machine.Event,
+        "cuda.Graph": machine.Graph,
+        "cuda.Device": module.Device,
+        "cuda.MemoryPool": machine.MemoryPool,
         "cuda.MemoryPointer": machine.MemoryPointer,
-        "cuda.UnownedMemory": machine.UnownedMemory, "cuda.nccl.NcclCommunicator": nccl.NcclCommunicator,
-    }  # fmt: skip
+        "cuda.UnownedMemory": machine.UnownedMemory,
+        "cuda.nccl.NcclCommunicator": nccl.NcclCommunicator,
+    }
     for name, value in vars(nccl).items():
         if not name.startswith("_") and callable(value) and value.__module__ == nccl.__name__:
             found.append((f"cuda.nccl.{name}", value))
@@ -38,8 +43,12 @@ def own_functions() -> list[tuple[str, Any]]:
 
 # written for the stand-in's own bookkeeping
 OWN = {
-    "cuda.Stream.merge", "cuda.runtime.CUDARuntimeError", "ufunc", "ndarray", "cuda.MemoryPointer.release",
-}  # fmt: skip
+    "cuda.Stream.merge",
+    "cuda.runtime.CUDARuntimeError",
+    "ufunc",
+    "ndarray",
+    "cuda.MemoryPointer.release",
+}
 
 
 @pytest.mark.parametrize(("name", "function"), own_functions(), ids=lambda v: v if isinstance(v, str) else "")

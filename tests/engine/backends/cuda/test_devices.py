@@ -35,6 +35,7 @@ def _problem(case: Case) -> str:
     return "" if places <= {"cuda:1"} else f"{case}: results on {places}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_samples_on_another_device_than_the_current_one(part: int, two: Any) -> None:
     problems = [_problem(case) for case in ALL[part::PARTS] if has_tensors(case)]

@@ -26,6 +26,7 @@ from tests.engine.samples import Case, cases, mapped, tensors_of
 
 pytestmark = [
     pytest.mark.cuda,
+    pytest.mark.long,  # each op and module: `make test-cuda`
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::RuntimeWarning"),
 ]
 ALL = cases()
@@ -208,9 +209,10 @@ def test_further_modules(name: str, gpu: Any) -> None:
 def test_every_module_is_among_them() -> None:
     """Every class of engine.nn is made, on CUDA, by a case of tests/engine/nn or one of `FURTHER`."""
     kinds = {
-        name for name in dir(engine.nn)
+        name
+        for name in dir(engine.nn)
         if isinstance(found := getattr(engine.nn, name), type) and issubclass(found, engine.nn.Module)
-    }  # fmt: skip
+    }
     text = "".join(path.read_text() for path in (record.DATA.parent / "cases").glob("*.py"))
     made = {name for name in kinds if re.search(rf"\b{name}\b", text)} | set(FURTHER)
     print(f"\nmodules: {len(kinds & made)} of {len(kinds)}; exempt: {len(MODULES_NOT_ON_CUDA)}")

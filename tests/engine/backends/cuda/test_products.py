@@ -31,7 +31,8 @@ LAYOUTS: dict[str, Any] = {
     "broadcast": lambda: (real(2, 1, 5, 7), real(1, 3, 7, 4)),
     "expanded": lambda: (real(1, 5, 7).expand(4, 5, 7), real(4, 7, 3)),
     "heads of a packed projection": lambda: (
-        real(2, 5, 3, 4, 6)[:, :, 0].permute(0, 2, 1, 3), real(2, 5, 3, 4, 6)[:, :, 1].permute(0, 2, 3, 1),
+        real(2, 5, 3, 4, 6)[:, :, 0].permute(0, 2, 1, 3),
+        real(2, 5, 3, 4, 6)[:, :, 1].permute(0, 2, 3, 1),
     ),
     "one row": lambda: (real(1, 7), real(7, 3)),
     "one column": lambda: (real(5, 7), real(7, 1)),
@@ -40,7 +41,7 @@ LAYOUTS: dict[str, Any] = {
     "row of a wider matrix": lambda: (real(4, 9)[2:3, :7], real(7, 3)),
     "no inner elements": lambda: (real(5, 0), real(0, 3)),
     "nothing": lambda: (real(0, 7), real(7, 3)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -30,6 +30,7 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The stand-in, whose routes prove themselves; routes of a test are forgotten after it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(routes, "ROUTES", {})
+    monkeypatch.setattr(routes._verdicts, "warned", False)
     with standin.running(checks=True) as backend:
         yield backend
 
@@ -53,8 +54,8 @@ def test_a_route_checks_itself_once_and_the_verdict_is_kept(checked: Any, tmp_pa
     assert routes.active() == {"good": "not checked"}
     assert [good.on(), good.on()] == [True, True] and len(calls) == 1
     assert routes.active() == {"good": "on"}
-    (path,) = tmp_path.rglob("verdict-*.json")
-    document = json.loads(path.read_text())
+    (path,) = tmp_path.rglob("*.cuda.json")
+    document = json.loads(path.read_bytes()[32:])
     assert document["for"] == routes.identity() and document["routes"]["good"]["verdict"] == "ok"
     with again():
         assert good.on() and len(calls) == 1
@@ -76,10 +77,13 @@ def test_one_that_differs_is_off_with_one_warning_in_this_process_and_the_next(c
 @pytest.mark.parametrize(
     ("found", "wanted"),
     [
-        (np.ones(3), np.ones(4)), (np.ones(3), np.ones(3, np.float32)), (np.array([np.nan, 1]), np.ones(2)),
-        (np.ones(2), np.array([np.inf, 1])), (np.array([1e30]), np.array([1.1e30])),
+        (np.ones(3), np.ones(4)),
+        (np.ones(3), np.ones(3, np.float32)),
+        (np.array([np.nan, 1]), np.ones(2)),
+        (np.ones(2), np.array([np.inf, 1])),
+        (np.array([1e30]), np.array([1.1e30])),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_different(found: Any, wanted: Any, checked: Any) -> None:
     one = routes.route("one", check=counting(found, wanted, []), fallback="none")
     with pytest.warns(RuntimeWarning, match="one differs"):
@@ -161,8 +165,14 @@ def test_a_file_that_is_nonsense_is_no_verdict(checked: Any, tmp_path: Path) -> 
     calls: list[int] = []
     one = routes.route("one", check=counting(np.ones(3), np.ones(3), calls), fallback="none")
     assert one.on()
-    (path,) = tmp_path.rglob("verdict-*.json")
-    for text in ("nonsense", "[]", '{"routes": []}', '{"routes": {"one": 3}}'):
+    (path,) = tmp_path.rglob("*.cuda.json")
+    documents: list[Any] = [{"routes": []}, {"routes": {"one": 3}}]
+    for document in documents:
+        with again():
+            routes._verdicts.update(lambda _, document=document: document)
+        with again():
+            assert one.on()
+    for text in ("nonsense", "[]"):
         path.write_text(text)
         with again():
             assert one.on()
@@ -172,9 +182,7 @@ def test_a_file_that_is_nonsense_is_no_verdict(checked: Any, tmp_path: Path) -> 
 def test_a_folder_that_cannot_be_written_warns_once(checked: Any, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    made = [
-        routes.route(name, check=counting(np.ones(1), np.ones(1), []), fallback="none") for name in ("one", "two")
-    ]  # fmt: skip
+    made = [routes.route(name, check=counting(np.ones(1), np.ones(1), []), fallback="none") for name in ("one", "two")]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert all(one.on() for one in made)
@@ -205,7 +213,7 @@ def test_a_check_may_use_another_route(checked: Any) -> None:
         yield xp.ones(1), np.ones(1) * inner.on() * outer.on()
 
     outer = routes.route("outer", check=check, fallback="none")
-    assert outer.on() and set(routes.kept()["routes"]) == {"inner", "outer"}
+    assert outer.on() and set(routes.stored()["routes"]) == {"inner", "outer"}
 
 
 def test_two_threads_check_once(checked: Any) -> None:

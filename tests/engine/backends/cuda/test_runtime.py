@@ -38,7 +38,7 @@ def cupy(driver: int = 13000, built: int = 13000, count: Any = 1, version: str =
 
     calls = types.SimpleNamespace(
         driverGetVersion=lambda: driver, runtimeGetVersion=lambda: built, getDeviceCount=devices
-    )  # fmt: skip
+    )
     return types.SimpleNamespace(__version__=version, cuda=types.SimpleNamespace(runtime=calls))
 
 
@@ -167,10 +167,18 @@ class Nvml:
 @pytest.mark.parametrize(
     ("setting", "found"),
     [
-        (None, [0, 1]), ("0", [0]), ("1,0", [1, 0]), ("", []), ("-1", []), ("0,7,1", [0]), ("1,1", []),
-        ("GPU-bbbb", [1]), ("GPU-", []), ("nonsense", []),
+        (None, [0, 1]),
+        ("0", [0]),
+        ("1,0", [1, 0]),
+        ("", []),
+        ("-1", []),
+        ("0,7,1", [0]),
+        ("1,1", []),
+        ("GPU-bbbb", [1]),
+        ("GPU-", []),
+        ("nonsense", []),
     ],
-)  # fmt: skip
+)
 def test_visible_devices(setting: str | None, found: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_nvml", Nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

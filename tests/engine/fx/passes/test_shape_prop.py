@@ -24,9 +24,14 @@ def test_what_is_noted() -> None:
     ShapeProp(module).propagate(engine.ones(1, 2))
     found = {n.name: n.meta for n in module.graph.nodes}
     assert found["lin"]["tensor_meta"]._asdict() == {
-        "shape": (1, 3), "dtype": engine.float32, "requires_grad": True, "stride": (3, 1),
-        "memory_format": engine.contiguous_format, "is_quantized": False, "qparams": {},
-    }  # fmt: skip
+        "shape": (1, 3),
+        "dtype": engine.float32,
+        "requires_grad": True,
+        "stride": (3, 1),
+        "memory_format": engine.contiguous_format,
+        "is_quantized": False,
+        "qparams": {},
+    }
     assert "tensor_meta" not in found["n"] and found["n"]["type"] is int
     assert [m.shape for m in found["chunk"]["tensor_meta"]] == [(1, 2), (1, 1)]
     text = module.print_readable(print_output=False)

@@ -70,16 +70,33 @@ def calls(torch: Any) -> dict[str, Any]:
     q = torch.quantize_per_tensor(torch.from_numpy(wave(2, 3, 4, 4, k=0.6) * 4), 0.05, 90, torch.quint8)
     other = torch.quantize_per_tensor(torch.from_numpy(wave(2, 3, 4, 4, k=0.4) * 9), 0.1, 100, torch.quint8)
     found = {
-        "relu": F.relu(q), "relu6": F.relu6(q), "hardtanh": F.hardtanh(q), "leaky_relu": F.leaky_relu(q, 0.2),
-        "sigmoid": q.sigmoid(), "hardsigmoid": F.hardsigmoid(q), "tanh": q.tanh(), "clamp": q.clamp(-0.5, 1),
-        "mean": q.mean((2, 3)), "max": q.max(), "topk": q.topk(2)[0], "sort": q.sort(1)[0],
-        "cat": torch.cat([q, other], 1), "stack": torch.stack([q, other]), "chunk": q.chunk(3, 1)[1],
-        "flip": q.flip(3), "flatten": q.flatten(1),
-        "nearest": F.interpolate(q, scale_factor=2), "bilinear": F.interpolate(q, scale_factor=2, mode="bilinear"),
-        "avg_pool2d": F.avg_pool2d(q, 3, 1, 1), "adaptive_avg_pool2d": F.adaptive_avg_pool2d(q, 3),
-        "max_pool2d": F.max_pool2d(q, 3, 2, 1), "unsqueeze": q.unsqueeze(1), "transpose": q.transpose(1, 2),
-        "masked_fill": q.masked_fill(q > 0, 0.0), "index": q[1, :, 2:],
-    }  # fmt: skip
+        "relu": F.relu(q),
+        "relu6": F.relu6(q),
+        "hardtanh": F.hardtanh(q),
+        "leaky_relu": F.leaky_relu(q, 0.2),
+        "sigmoid": q.sigmoid(),
+        "hardsigmoid": F.hardsigmoid(q),
+        "tanh": q.tanh(),
+        "clamp": q.clamp(-0.5, 1),
+        "mean": q.mean((2, 3)),
+        "max": q.max(),
+        "topk": q.topk(2)[0],
+        "sort": q.sort(1)[0],
+        "cat": torch.cat([q, other], 1),
+        "stack": torch.stack([q, other]),
+        "chunk": q.chunk(3, 1)[1],
+        "flip": q.flip(3),
+        "flatten": q.flatten(1),
+        "nearest": F.interpolate(q, scale_factor=2),
+        "bilinear": F.interpolate(q, scale_factor=2, mode="bilinear"),
+        "avg_pool2d": F.avg_pool2d(q, 3, 1, 1),
+        "adaptive_avg_pool2d": F.adaptive_avg_pool2d(q, 3),
+        "max_pool2d": F.max_pool2d(q, 3, 2, 1),
+        "unsqueeze": q.unsqueeze(1),
+        "transpose": q.transpose(1, 2),
+        "masked_fill": q.masked_fill(q > 0, 0.0),
+        "index": q[1, :, 2:],
+    }
     made = {
         name: [each.int_repr().tolist(), float(np.float32(each.q_scale())), each.q_zero_point()]
         for name, each in found.items()
@@ -87,11 +104,15 @@ def calls(torch: Any) -> dict[str, Any]:
     functional = torch.ao.nn.quantized.QFunctional()
     functional.scale, functional.zero_point = 0.09, 70
     pairs = {
-        "add": functional.add(q, other), "add_relu": functional.add_relu(q, other), "mul": functional.mul(q, other),
-        "q_cat": functional.cat([q, other], 1), "add_scalar": functional.add_scalar(q, 1.3),
-        "add_scalar_far": functional.add_scalar(q, 30.0), "mul_scalar": functional.mul_scalar(q, 2.5),
+        "add": functional.add(q, other),
+        "add_relu": functional.add_relu(q, other),
+        "mul": functional.mul(q, other),
+        "q_cat": functional.cat([q, other], 1),
+        "add_scalar": functional.add_scalar(q, 1.3),
+        "add_scalar_far": functional.add_scalar(q, 30.0),
+        "mul_scalar": functional.mul_scalar(q, 2.5),
         "mul_scalar_negative": functional.mul_scalar(q, -0.5),
-    }  # fmt: skip
+    }
     for name, each in pairs.items():
         made[name] = [each.int_repr().tolist(), float(np.float32(each.q_scale())), each.q_zero_point()]
     return made
@@ -101,11 +122,13 @@ def observed(torch: Any) -> dict[str, Any]:
     """Return scale and zero point of each observer after three calls."""
     Q = torch.ao.quantization
     observers = {
-        "histogram": Q.HistogramObserver(), "histogram_7_bits": Q.HistogramObserver(reduce_range=True),
+        "histogram": Q.HistogramObserver(),
+        "histogram_7_bits": Q.HistogramObserver(reduce_range=True),
         "histogram_int8": Q.HistogramObserver(dtype=torch.qint8, qscheme=torch.per_tensor_symmetric),
         "moving": Q.MovingAverageMinMaxObserver(averaging_constant=0.1),
-        "moving_channels": Q.MovingAveragePerChannelMinMaxObserver(0.1, 1), "unused": Q.HistogramObserver(),
-    }  # fmt: skip
+        "moving_channels": Q.MovingAveragePerChannelMinMaxObserver(0.1, 1),
+        "unused": Q.HistogramObserver(),
+    }
     made = {}
     for name, observer in observers.items():
         if name != "unused":
@@ -133,9 +156,13 @@ def results(torch: Any) -> dict[str, Any]:
         }
         first, second = quantized(x)
         made[config] = {
-            "keys": [*quantized.state_dict()], "parameters": parameters, "first": first.tolist(),
-            "second": second.flatten()[::7].tolist(), "prepared": str(prepared), "text": str(quantized),
-        }  # fmt: skip
+            "keys": [*quantized.state_dict()],
+            "parameters": parameters,
+            "first": first.tolist(),
+            "second": second.flatten()[::7].tolist(),
+            "prepared": str(prepared),
+            "text": str(quantized),
+        }
     return made
 
 

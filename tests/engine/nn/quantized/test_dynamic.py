@@ -130,7 +130,7 @@ def test_what_is_chosen_and_how_it_prints() -> None:
 def test_sums_ofinteger_products_are_exact_with_and_without_onednn(
     n: int, k: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine import quantized
+    from engine.encoded import quantized
 
     rng = np.random.default_rng(0)
     inputs = rng.integers(0, 128, (n, k)).astype(np.uint8)

@@ -80,16 +80,17 @@ def test_a_program_that_computes_little_does_not_load_generated_code(monkeypatch
 @pytest.mark.parametrize("onednn", ["0", "1"])
 def test_one_pass_of_a_small_network_does_not_load_it(onednn: str) -> None:
     code = (
-        "import engine, sys; from engine import nn\n"
-        "layers = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)\n"
-        "layers += nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(1024, 500)\n"
-        "with engine.no_grad(): nn.Sequential(*layers).eval()(engine.randn(1, 3, 64, 64))\n"
-        "print([m for m in sys.modules if 'generated' in m or 'llvm' in m])"
+        "import engine, sys; from engine import nn\nlayers = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), "
+        "nn.ReLU(), nn.MaxPool2d(2)\nlayers += nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(1024, 500)\nwith "
+        "engine.no_grad(): nn.Sequential(*layers).eval()(engine.randn(1, 3, 64, 64))\nprint([m for m in sys.modules if "
+        "'generated' in m or 'llvm' in m])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
         env={**os.environ, "ENGINE_JIT": "1", "ENGINE_ONEDNN": onednn},
-    )  # fmt: skip
+    )
     assert done.stdout.strip() == "[]", done.stderr
 
 

@@ -16,9 +16,11 @@ import pytest
 
 import engine
 from engine.backends.cpu import allocator
-from engine.backends.kept import Cache
-from engine.dispatch import GENERATED, OPS, choosing
-from engine.kernels import cpu, processor
+from engine.backends.file_cache import Cache
+from engine.core.lru import LRU
+from engine.core.trials import Standing
+from engine.dispatch import OPS, choosing, with_fact
+from engine.kernels import compiler, cpu, processor
 from engine.ops import generated
 from engine.ops.generated import launch
 from tests.engine import shim
@@ -30,9 +32,9 @@ pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated co
 @pytest.fixture(autouse=True)
 def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No kernel of another test, nothing switched off; code is shared by the tests of this run."""
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     monkeypatch.setattr(launch, "_entries", {})
-    monkeypatch.setattr(launch, "_rows", {})
+    monkeypatch.setattr(launch, "_rows", LRU(4096))
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setenv("ENGINE_ROUTES", "static")
@@ -48,9 +50,9 @@ def test_every_sample_agrees_with_the_code_of_its_op(monkeypatch: pytest.MonkeyP
     """The compiled kernel itself: nothing is replaced by the op's own result."""
     monkeypatch.setattr(launch.trials, "trusted", True)
     served, wrong = set(), []
-    kernels = {name: kernel_of(name) for name in GENERATED}
+    kernels = {name: kernel_of(name) for name in with_fact("generated")}
     for case in cases():
-        if case.op is None or case.name not in GENERATED:
+        if case.op is None or not case.op.generated:
             continue
         given, named = case.arguments()
         for dtype in ("float32", "float64", "bfloat16"):
@@ -147,13 +149,13 @@ def test_a_kernel_that_was_slower_once_is_tried_again(monkeypatch: pytest.Monkey
     """The machine may have been busy; only one that is slower each time is off."""
     monkeypatch.setattr(launch, "PAYS", 1)
     x = np.linspace(-3, 3, 5000, dtype="f4")
-    for verdicts, served in (([True, False], True), ([True] * launch.TRIALS, False)):
+    for verdicts, served in (([True, False], True), ([True] * Standing.TRIALS, False)):
         kernel, left = kernel_of("gelu"), list(verdicts)
         monkeypatch.setattr(launch, "_entries", {})
-        monkeypatch.setattr(launch, "slower", lambda *_, left=left: left.pop(0))
+        monkeypatch.setattr(launch, "slower", lambda *_, left=left, of=(): left.pop(0))
         for _ in verdicts:
             assert launch.difference(kernel(np, x), OPS["gelu"].kernel(np, x)) is None
-            resting = [kernel(np, x) is NotImplemented for _ in range(launch.REST)]
+            resting = [kernel(np, x) is NotImplemented for _ in range(Standing.REST)]
             assert all(resting) or not left
         assert not left and (kernel(np, x) is not NotImplemented) is served
 
@@ -299,9 +301,13 @@ def test_a_reduction_is_done_on_every_call(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_imported_before_it_is_needed() -> None:
     code = "import sys, engine; x = engine.ones(4); (x + x).sum(); print('llvmlite' in sys.modules)"
     found = subprocess.run(
-        [sys.executable, "-c", code], text=True, capture_output=True, check=True, cwd=Path(__file__).parents[4],
+        [sys.executable, "-c", code],
+        text=True,
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parents[4],
         env={name: value for name, value in os.environ.items() if name != "ENGINE_JIT"},
-    )  # fmt: skip
+    )
     assert found.stdout == "False\n"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.kept import Cache
+from engine.backends.file_cache import Cache
 from engine.dispatch import OPS
-from engine.kernels import cpu, processor
+from engine.kernels import compiler, processor
 from engine.ops import generated
 from engine.ops.generated import launch
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated co
 @pytest.fixture(autouse=True)
 def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Code is shared by the tests of this run; every call is launched."""
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     monkeypatch.setattr(launch.trials, "trusted", True)
     yield
 
@@ -135,13 +135,21 @@ def test_a_target_that_is_no_class_is_left_to_the_code_that_says_so() -> None:
         variant(np, x, np.array([0, 1, 3, 2]))
 
 
-@pytest.mark.parametrize(("lead", "rows", "places", "width", "depth"), [
-    ((), 2, 3, 4, 2), ((1, 2), 1, 1, 1, 1), ((2,), 5, 7, 3, 20), ((2, 3), 25, 25, 20, 20), ((1,), 40, 2, 33, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lead", "rows", "places", "width", "depth"),
+    [
+        ((), 2, 3, 4, 2),
+        ((1, 2), 1, 1, 1, 1),
+        ((2,), 5, 7, 3, 20),
+        ((2, 3), 25, 25, 20, 20),
+        ((1,), 40, 2, 33, 1),
+    ],
+)
 def test_attention(lead: tuple[int, ...], rows: int, places: int, width: int, depth: int) -> None:
     for dtype in ("float32", "float64"):
-        q, k, v, g = arrays((*lead, rows, width), (*lead, places, width), (*lead, places, depth),
-                            (*lead, rows, depth), dtype=dtype)  # fmt: skip
+        q, k, v, g = arrays(
+            (*lead, rows, width), (*lead, places, width), (*lead, places, depth), (*lead, rows, depth), dtype=dtype
+        )
         agree("attention", q, k, v, None, None, 0.3)
         weights = OPS["attention"].kernel(np, q, k, v, None, None, 0.3)[1]
         agree("attention_backward", g, q, k, v, weights, None, None, 0.3, False)

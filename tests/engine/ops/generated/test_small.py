@@ -10,9 +10,10 @@ import pytest
 
 import engine
 from engine.autograd import profiler
-from engine.backends.kept import Cache
-from engine.dispatch import GENERATED, OPS, choosing
-from engine.kernels import cpu, direct, processor
+from engine.backends.file_cache import Cache
+from engine.core.lru import LRU
+from engine.dispatch import OPS, choosing, with_fact
+from engine.kernels import compiler, direct, processor
 from engine.ops import generated
 from engine.ops.generated import launch, small
 from tests.engine import shim
@@ -27,9 +28,9 @@ CALLS = direct.EVERY * small.OFFERS
 @pytest.fixture(autouse=True)
 def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No kernel of another test, nothing switched off; code is shared by the tests of this run."""
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     monkeypatch.setattr(launch, "_entries", {})
-    monkeypatch.setattr(launch, "_rows", {})
+    monkeypatch.setattr(launch, "_rows", LRU(4096))
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setenv("ENGINE_ROUTES", "static")
@@ -56,9 +57,14 @@ def kept(function: Any, *args: Any, calls: int = CALLS) -> bool:
 def test_a_call_that_comes_often_is_kept_and_gives_what_its_op_gives() -> None:
     x, y = arrays((7, 9), (7, 9))
     for name, args in {
-        "relu": (x,), "hardshrink": (x, 0.5), "silu_backward": (x, y), "add": (x, y), "maximum": (x, y[0]),
-        "softmax": (x, 1, None), "native_layer_norm": (x, (9,), y[0], y[1], 1e-5),
-    }.items():  # fmt: skip
+        "relu": (x,),
+        "hardshrink": (x, 0.5),
+        "silu_backward": (x, y),
+        "add": (x, y),
+        "maximum": (x, y[0]),
+        "softmax": (x, 1, None),
+        "native_layer_norm": (x, (9,), y[0], y[1], 1e-5),
+    }.items():
         function = function_of(name)
         if name != "add":
             args = tuple(args)
@@ -124,7 +130,7 @@ def test_subclasses_and_what_cannot_be_a_key_are_left_to_other_routes() -> None:
 def test_ops_ask_it_with_gradients_profilers_and_errors_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "_left", [0])
     x = engine.randn(6, 5, requires_grad=True)
-    for _ in range(choosing._ASKED + CALLS + 1):
+    for _ in range(choosing._COUNTED + CALLS + 1):
         result = engine.nn.functional.hardshrink(x, 0.3)
     space = OPS["hardshrink"].namespaces[0]
     assert type(space["direct"]).__name__ == "builtin_function_or_method"
@@ -143,9 +149,9 @@ def test_every_sample_agrees_with_the_code_of_its_op(monkeypatch: pytest.MonkeyP
     """Direct calls from the first on, and each sample twice: the launch that was just kept, and that which is."""
     monkeypatch.setattr(launch.trials, "trusted", True)
     served, wrong = set(), []
-    functions = {name: function_of(name) for name in GENERATED}
+    functions = {name: function_of(name) for name in with_fact("generated")}
     for case in cases():
-        if case.op is None or case.name not in GENERATED:
+        if case.op is None or not case.op.generated:
             continue
         given, named = case.arguments()
         record = case.op
@@ -169,6 +175,12 @@ def test_every_sample_agrees_with_the_code_of_its_op(monkeypatch: pytest.MonkeyP
                         wrong.append(f"{case} {dtype}: {found}")
     assert not wrong
     assert len(served) > 60 and served >= {
-        "glu", "cumsum", "col2im", "prelu_kernel", "batch_norm_train", "batch_norm_eval", "softmax_nll_rows",
+        "glu",
+        "cumsum",
+        "col2im",
+        "prelu_kernel",
+        "batch_norm_train",
+        "batch_norm_eval",
+        "softmax_nll_rows",
         "softmax_nll_backward",
-    }  # fmt: skip
+    }

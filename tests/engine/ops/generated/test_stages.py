@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu import threads
-from engine.backends.kept import Cache
+from engine.backends.cpu.relayout import to_channels_last
+from engine.backends.file_cache import Cache
 from engine.backends.onednn import _abi
-from engine.kernels import cpu, processor
+from engine.core.geometry import ConvGeometry
+from engine.kernels import compiler, processor
 from engine.kernels.program import Program
-from engine.layouts import to_channels_last
+from engine.ops.convolution import numpy as by_numpy
 from engine.ops.generated import stages
 from engine.ops.generated.stages import Place
-from engine.ops.nn import _conv
 
 pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
@@ -28,7 +29,7 @@ CLIP, RELU = ("eltwise", _abi.CLIP, 0.0, 6.0), ("eltwise", _abi.RELU, 0.0, 0.0)
 @pytest.fixture(autouse=True)
 def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads; code is shared by the tests of this run."""
-    monkeypatch.setattr(cpu, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
     yield
 
@@ -43,7 +44,7 @@ def image(array: np.ndarray) -> np.ndarray:
 
 def run(layer: Any) -> None:
     assert layer is not None
-    Program(layer.stages, 2, layer.kept)()
+    Program(layer.stages, 2, layer.retained)()
 
 
 def near(found: np.ndarray, wanted: np.ndarray, largest: float = 1.0) -> None:
@@ -52,7 +53,7 @@ def near(found: np.ndarray, wanted: np.ndarray, largest: float = 1.0) -> None:
 
 def convolved(x: Any, w: Any, bias: Any, *geometry: Any) -> Any:
     wide = [None if a is None else np.ascontiguousarray(a, "float64") for a in (x, w, bias)]
-    return _conv._plain(np, *wide, *geometry)
+    return by_numpy.plain(np, *wide, ConvGeometry(*geometry))
 
 
 GEOMETRIES = [  # N, C, O, size, kernel, stride, padding, dilation, groups
@@ -85,9 +86,23 @@ def test_convolutions(geometry: Any, post: Any) -> None:
     largest = float(abs(want).max())
     want = want.clip(*{"": (-inf, inf), CLIP: (0, 6), RELU: (0, inf)}[post[0] if post else ""])
     out = image(np.full(want.shape, np.nan, "float32"))
-    run(stages.of_convolution(
-        Place(image(x)), x.shape, False, w, bias, Place(out), want.shape, stride, padding, dilation, groups, None, post
-    ))  # fmt: skip
+    run(
+        stages.of_convolution(
+            Place(image(x)),
+            x.shape,
+            False,
+            w,
+            bias,
+            Place(out),
+            want.shape,
+            stride,
+            padding,
+            dilation,
+            groups,
+            None,
+            post,
+        )
+    )
     near(out, want, largest)
 
 
@@ -112,9 +127,9 @@ def test_what_is_added_may_lie_where_the_result_goes() -> None:
     run(stages.of_convolution(Place(image(x)), x.shape, False, w, None, Place(out), out.shape, *rest))
     near(out, want)
     at = Place(added)
-    run(stages.of_convolution(
-        Place(image(x)), x.shape, False, w, None, at, out.shape, *given, at, (("sum", 1.0), RELU)
-    ))  # fmt: skip
+    run(
+        stages.of_convolution(Place(image(x)), x.shape, False, w, None, at, out.shape, *given, at, (("sum", 1.0), RELU))
+    )
     near(added, want)
 
 
@@ -161,17 +176,55 @@ def test_joined_layers_are_the_same_layers(
     source, added = image(x), image(drawn(2, 16, -(-11 // step), -(-13 // step), seed=4))
     middle = image(np.zeros((2, wide, 11, 13), "float32")) if expanded else source
     after, out = image(np.zeros((2, wide, *added.shape[2:]), "float32")), image(np.zeros_like(added))
-    first = stages.of_convolution(
-        Place(source), x.shape, False, weights[0], None, Place(middle), middle.shape, ones, flat, ones, 1, None, (CLIP,)
-    ) if expanded else None  # fmt: skip
+    first = (
+        stages.of_convolution(
+            Place(source),
+            x.shape,
+            False,
+            weights[0],
+            None,
+            Place(middle),
+            middle.shape,
+            ones,
+            flat,
+            ones,
+            1,
+            None,
+            (CLIP,),
+        )
+        if expanded
+        else None
+    )
     each = stages.of_convolution(
-        Place(middle), middle.shape, False, weights[1], drawn(wide, seed=5), Place(after), after.shape, (step, step),
-        pad, ones, wide, None, (CLIP,),
-    )  # fmt: skip
+        Place(middle),
+        middle.shape,
+        False,
+        weights[1],
+        drawn(wide, seed=5),
+        Place(after),
+        after.shape,
+        (step, step),
+        pad,
+        ones,
+        wide,
+        None,
+        (CLIP,),
+    )
     last = stages.of_convolution(
-        Place(after), after.shape, False, weights[2], drawn(16, seed=6), Place(out), out.shape, ones, flat, ones, 1,
-        Place(added), (("binary", _abi.BINARY_ADD, added),),
-    )  # fmt: skip
+        Place(after),
+        after.shape,
+        False,
+        weights[2],
+        drawn(16, seed=6),
+        Place(out),
+        out.shape,
+        ones,
+        flat,
+        ones,
+        1,
+        Place(added),
+        (("binary", _abi.BINARY_ADD, added),),
+    )
     for layer in (first, each, last):
         if layer is not None:
             run(layer)
@@ -194,9 +247,20 @@ def test_what_is_not_joined() -> None:
         )
 
     each = stages.of_convolution(
-        Place(made[0]), x.shape, False, drawn(16, 1, 3, 3), None, Place(made[1]), x.shape, ones, ones, ones, 16, None,
+        Place(made[0]),
+        x.shape,
+        False,
+        drawn(16, 1, 3, 3),
+        None,
+        Place(made[1]),
+        x.shape,
+        ones,
+        ones,
+        ones,
+        16,
+        None,
         (),
-    )  # fmt: skip
+    )
     assert stages.joined(product(x, made[0]), each, product(made[1], made[2])) is not None
     assert stages.joined(None, product(x, made[0]), product(made[0], made[1])) is None
     assert stages.joined(product(x, made[0]), each, product(made[1], made[2], (2, 2))) is None
@@ -212,9 +276,11 @@ def test_limits_keep_nan() -> None:
     x[0, 0, 1, 2] = np.nan
     w = drawn(16, 1, 1, 1, seed=1)
     out = image(np.zeros_like(x))
-    run(stages.of_convolution(
-        Place(image(x)), x.shape, False, w, None, Place(out), x.shape, (1, 1), (0, 0), (1, 1), 16, None, (CLIP,)
-    ))  # fmt: skip
+    run(
+        stages.of_convolution(
+            Place(image(x)), x.shape, False, w, None, Place(out), x.shape, (1, 1), (0, 0), (1, 1), 16, None, (CLIP,)
+        )
+    )
     assert np.argwhere(np.isnan(out)).tolist() == [[0, 0, 1, 2]]
 
 
@@ -222,7 +288,7 @@ def test_operands_and_results_may_move() -> None:
     w = drawn(16, 8, seed=1)
     x, out = Place(None), Place(None)
     layer = stages.of_linear(2, x, w, None, out, None, ())
-    program = Program(layer.stages, 2, layer.kept)
+    program = Program(layer.stages, 2, layer.retained)
     for seed in range(3):
         given, made = drawn(2, 8, seed=seed), np.zeros((2, 16), "float32")
         x.move(given)
@@ -248,9 +314,20 @@ def test_what_has_no_code(shape: Any, weight: Any, options: Any) -> None:
     given = {"dilation": (1, 1), "groups": 1, "post": (), **options}
     w = np.zeros(weight, "float32")
     made = stages.of_convolution(
-        Place(None), shape, False, w, None, Place(None), (1, 16, 3, 3), (1, 1), (0, 0), given["dilation"],
-        given["groups"], None, given["post"],
-    )  # fmt: skip
+        Place(None),
+        shape,
+        False,
+        w,
+        None,
+        Place(None),
+        (1, 16, 3, 3),
+        (1, 1),
+        (0, 0),
+        given["dilation"],
+        given["groups"],
+        None,
+        given["post"],
+    )
     assert made is None
 
 

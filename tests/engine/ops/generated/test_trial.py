@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu import threads
+from engine.core.trials import Standing
 from engine.kernels import processor
 from engine.ops.generated import launch, trial
 
@@ -21,7 +22,7 @@ def doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): False)
     monkeypatch.setattr(trial, "MANY", 0)
 
 
@@ -88,21 +89,21 @@ def test_what_is_slower_is_off_for_its_geometry(monkeypatch: pytest.MonkeyPatch)
     one, _ = made()
     other = trial.Trial("a test", one.entry, launch.PAYS, lambda: "code")
     with monkeypatch.context() as late:
-        late.setattr(launch, "slower", lambda mine, there, margin: True)
+        late.setattr(launch, "slower", lambda mine, there, margin, of=(): True)
         assert calls(one) == ["plain", "mine"]
     assert [calls(one), calls(other)] == [["plain"], ["plain", "mine"]]
 
 
 def test_what_was_slower_is_tried_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = made()
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): True)
     tried = [n for n in range(200) if calls(one) == ["plain", "mine"]]
-    assert len(tried) == launch.TRIALS and one.off
-    assert all(b - a >= launch.REST for a, b in itertools.pairwise(tried))
+    assert len(tried) == Standing.TRIALS and one.disabled
+    assert all(b - a >= Standing.REST for a, b in itertools.pairwise(tried))
     again, _ = made()
     assert calls(again) == ["plain", "mine"]
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin: False)  # the machine is quiet now
-    seen = [calls(again) for _ in range(launch.REST + 2)]
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): False)  # the machine is quiet now
+    seen = [calls(again) for _ in range(Standing.REST + 2)]
     assert ["plain", "mine"] in seen and seen[-1] == ["mine"]
 
 
@@ -125,7 +126,7 @@ def test_a_compiler_that_fails_is_told_of_and_left() -> None:
 @pytest.mark.parametrize("pieces", [1, 2, 5])
 def test_pieces_cover_all_of_the_work(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial.team, "run", lambda *_: False)  # no OpenMP: Python's threads
-    monkeypatch.setattr(trial.cpu, "address", lambda code: 0)
+    monkeypatch.setattr(trial.compiler, "address", lambda code: 0)
     monkeypatch.setattr(threads, "_count", 3)
     seen: list[int] = []
     trial.shared(lambda args, begin, end: seen.extend(range(begin, end)), b"", 3, 12, pieces)

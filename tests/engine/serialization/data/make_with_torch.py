@@ -23,15 +23,31 @@ def main():
     old += ["complex64", "complex128"]
     base = torch.arange(12.0).reshape(3, 4)
     views = {
-        "base": base, "row": base[1], "transposed": base.t(), "stepped": base[:, ::2],
-        "expanded": torch.ones(1, 3).expand(4, 3), "scalar": torch.tensor(3.5), "empty": torch.empty(0, 3),
-        "grad": torch.ones(2, requires_grad=True), "conj": torch.tensor([1 + 2j, 3 - 1j]).conj(),
-    }  # fmt: skip
+        "base": base,
+        "row": base[1],
+        "transposed": base.t(),
+        "stepped": base[:, ::2],
+        "expanded": torch.ones(1, 3).expand(4, 3),
+        "scalar": torch.tensor(3.5),
+        "empty": torch.empty(0, 3),
+        "grad": torch.ones(2, requires_grad=True),
+        "conj": torch.tensor([1 + 2j, 3 - 1j]).conj(),
+    }
     plain = {
-        "a": [1, 2.5, None, True, "é"], "t": (1, (2, 3)), "big": 2**70, "neg": -5, "wide": 2**20, "set": {1, 2},
-        "bytes": b"\x00\xff", "array": bytearray(b"xy"), "complex": 1 + 2j, "size": torch.Size([2, 3]),
-        "device": torch.device("cuda:1"), "dtype": torch.float16, "counter": collections.Counter("aab"),
-    }  # fmt: skip
+        "a": [1, 2.5, None, True, "é"],
+        "t": (1, (2, 3)),
+        "big": 2**70,
+        "neg": -5,
+        "wide": 2**20,
+        "set": {1, 2},
+        "bytes": b"\x00\xff",
+        "array": bytearray(b"xy"),
+        "complex": 1 + 2j,
+        "size": torch.Size([2, 3]),
+        "device": torch.device("cuda:1"),
+        "dtype": torch.float16,
+        "counter": collections.Counter("aab"),
+    }
     tensors = collections.OrderedDict((n, value(getattr(torch, n))) for n in old)
     tensors.update(views)
     new = {n: value(getattr(torch, n)) for n in ("uint16", "uint32", "uint64")}
@@ -40,18 +56,23 @@ def main():
     )
     parameters._metadata = {"": {"version": 1}}
     files = {
-        "zip.pth": {**tensors, **new}, "legacy.pth": tensors, "protocol4.pth": tensors, "python.pth": plain,
+        "zip.pth": {**tensors, **new},
+        "legacy.pth": tensors,
+        "protocol4.pth": tensors,
+        "python.pth": plain,
         "parameters.pth": parameters,
-    }  # fmt: skip
+    }
     q = torch.quantize_per_tensor(base, 0.1, 3, torch.quint8)
     qc = torch.quantize_per_channel(base, torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 1, 2]), 0, torch.qint8)
     files["quantized.pth"] = {"tensor": q, "channel": qc}
     import numpy as np
 
     arrays = {
-        "c": np.arange(6.0).reshape(2, 3), "f": np.asfortranarray(np.arange(6, dtype="i4").reshape(2, 3)),
-        "scalar": np.float64(2.5), "text": np.array(["ab", "c"]),
-    }  # fmt: skip
+        "c": np.arange(6.0).reshape(2, 3),
+        "f": np.asfortranarray(np.arange(6, dtype="i4").reshape(2, 3)),
+        "scalar": np.float64(2.5),
+        "text": np.array(["ab", "c"]),
+    }
     files["numpy.pth"] = arrays
     expected = {}
     described = {}
@@ -62,9 +83,11 @@ def main():
     described["torch.safetensors"] = whole
     for name, obj in files.items():
         torch.save(
-            obj, os.path.join(HERE, name), pickle_protocol=4 if name == "protocol4.pth" else 2,
+            obj,
+            os.path.join(HERE, name),
+            pickle_protocol=4 if name == "protocol4.pth" else 2,
             _use_new_zipfile_serialization=name != "legacy.pth",
-        )  # fmt: skip
+        )
         if name in ("python.pth", "numpy.pth"):
             continue
         described[name] = obj
@@ -76,9 +99,13 @@ def main():
             flat = torch.view_as_real(t).reshape(-1) if t.is_complex() else t.reshape(-1)
             flat = flat.to(torch.float64 if flat.is_floating_point() else torch.int64)
             expected[name][key] = {
-                "dtype": str(t.dtype)[6:], "shape": list(t.shape), "stride": list(t.stride()),
-                "offset": t.storage_offset(), "values": flat.tolist(), "requires_grad": obj[key].requires_grad,
-            }  # fmt: skip
+                "dtype": str(t.dtype)[6:],
+                "shape": list(t.shape),
+                "stride": list(t.stride()),
+                "offset": t.storage_offset(),
+                "values": flat.tolist(),
+                "requires_grad": obj[key].requires_grad,
+            }
     module = torch.nn.Sequential(torch.nn.Linear(2, 2))
     torch.save(module, os.path.join(HERE, "module.pth"))
     torch.save(base.to_sparse(), os.path.join(HERE, "sparse.pth"))
