@@ -134,10 +134,15 @@ def small_step(torch: Any, name: str, workload: str) -> Any:
     x, y = torch.randn(10_000_000), torch.randn(10_000_000)
     op = workload.split()[1]
     run = {
-        "add": lambda: x + y, "mul": lambda: x * y, "exp": lambda: torch.exp(x), "tanh": lambda: torch.tanh(x),
-        "relu": lambda: torch.relu(x), "sigmoid": lambda: torch.sigmoid(x), "sqrt": lambda: torch.sqrt(x * x),
+        "add": lambda: x + y,
+        "mul": lambda: x * y,
+        "exp": lambda: torch.exp(x),
+        "tanh": lambda: torch.tanh(x),
+        "relu": lambda: torch.relu(x),
+        "sigmoid": lambda: torch.sigmoid(x),
+        "sqrt": lambda: torch.sqrt(x * x),
         "where": lambda: torch.where(x > y, x, y),
-    }[op]  # fmt: skip
+    }[op]
 
     def elementwise() -> None:
         with torch.no_grad():

@@ -69,9 +69,12 @@ def nets(torch: Any) -> SimpleNamespace:
                     nn.ReLU6(inplace=True),
                 ]
             layers += [
-                nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False), nn.BatchNorm2d(hidden),
-                nn.ReLU6(inplace=True), nn.Conv2d(hidden, outside, 1, bias=False), nn.BatchNorm2d(outside),
-            ]  # fmt: skip
+                nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False),
+                nn.BatchNorm2d(hidden),
+                nn.ReLU6(inplace=True),
+                nn.Conv2d(hidden, outside, 1, bias=False),
+                nn.BatchNorm2d(outside),
+            ]
             self.conv = nn.Sequential(*layers)
             self.residual = stride == 1 and inside == outside
 
@@ -89,8 +92,15 @@ def nets(torch: Any) -> SimpleNamespace:
                 nn.ReLU6(inplace=True),
             ]
             inside = 32
-            rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
-                    (6, 320, 1, 1))  # fmt: skip
+            rows = (
+                (1, 16, 1, 1),
+                (6, 24, 2, 2),
+                (6, 32, 3, 2),
+                (6, 64, 4, 2),
+                (6, 96, 3, 1),
+                (6, 160, 3, 2),
+                (6, 320, 1, 1),
+            )
             for widen, outside, count, stride in rows:
                 for i in range(count):
                     layers.append(InvertedResidual(inside, outside, stride if i == 0 else 1, widen))
@@ -180,5 +190,12 @@ def nets(torch: Any) -> SimpleNamespace:
             x = self.words(tokens) + self.places(torch.arange(tokens.size(1), device=tokens.device))
             return self.layers(self.norm(x)).mean(1)
 
-    return SimpleNamespace(MiniLM=MiniLM, ResNet18=ResNet18, MobileNetV2=MobileNetV2, SmallCNN=SmallCNN, MLP=MLP,
-                           Transformer=Transformer, LSTM=LSTM)  # fmt: skip
+    return SimpleNamespace(
+        MiniLM=MiniLM,
+        ResNet18=ResNet18,
+        MobileNetV2=MobileNetV2,
+        SmallCNN=SmallCNN,
+        MLP=MLP,
+        Transformer=Transformer,
+        LSTM=LSTM,
+    )

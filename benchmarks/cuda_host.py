@@ -170,8 +170,9 @@ class Numpy:
         stream = types.SimpleNamespace(ptr=16, is_capturing=lambda: False)
         self.cuda = types.SimpleNamespace(
             runtime=types.SimpleNamespace(getDevice=lambda: 0, getDeviceCount=lambda: 1, setDevice=lambda device: None),
-            get_current_stream=lambda: stream, set_allocator=lambda allocator: None,
-        )  # fmt: skip
+            get_current_stream=lambda: stream,
+            set_allocator=lambda allocator: None,
+        )
         self.empty = _empty
         self.asarray = lambda a, dtype=None: (
             a if isinstance(a, Array) else Array(np.shape(a), np.asarray(a, dtype).dtype)

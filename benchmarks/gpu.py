@@ -129,9 +129,13 @@ def main() -> int:
         print(f"{name:<28} {mine:12.1f} us   torch / engine {ratio}")
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
     document = {
-        "commit": commit, "digest": digest(), "tests": options.tests, "selftest": options.selftest,
-        "sanitizer": options.sanitizer, "times": rows,
-    }  # fmt: skip
+        "commit": commit,
+        "digest": digest(),
+        "tests": options.tests,
+        "selftest": options.selftest,
+        "sanitizer": options.sanitizer,
+        "times": rows,
+    }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(document, indent=1) + "\n")
     return 0

@@ -105,12 +105,17 @@ def main() -> None:
         ours, theirs = zip(*[(a[case], b[case]) for a, b, _ in quiet or rounds])
         ratios = sorted(a / b for a, b in zip(ours, theirs))
         result[case] = {
-            "engine_ms": statistics.median(ours), "torch_ms": statistics.median(theirs),
-            "ratio": statistics.median(ratios), "least": ratios[0], "most": ratios[-1],
-        }  # fmt: skip
+            "engine_ms": statistics.median(ours),
+            "torch_ms": statistics.median(theirs),
+            "ratio": statistics.median(ratios),
+            "least": ratios[0],
+            "most": ratios[-1],
+        }
         r = result[case]
-        print(f"{case:20} engine {r['engine_ms']:7.2f}   torch {r['torch_ms']:7.2f}   "
-              f"ratio {r['ratio']:.2f} ({r['least']:.2f} to {r['most']:.2f})")  # fmt: skip
+        print(
+            f"{case:20} engine {r['engine_ms']:7.2f}   torch {r['torch_ms']:7.2f}   "
+            f"ratio {r['ratio']:.2f} ({r['least']:.2f} to {r['most']:.2f})"
+        )
     if options.json:
         foreign = [round(r[2], 3) for r in rounds]
         document = {"threads": options.threads, "foreign_load": foreign, "quiet_rounds": len(quiet), "cases": result}

@@ -75,8 +75,10 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter with torch")
     options = parser.parse_args()
     sides = (
-        ("engine", sys.executable), ("torch", options.peer_python), ("torch fused", options.peer_python),
-    )  # fmt: skip
+        ("engine", sys.executable),
+        ("torch", options.peer_python),
+        ("torch fused", options.peer_python),
+    )
     results: dict[str, list[dict[str, float]]] = {side: [] for side, _ in sides}
     for _ in range(options.rounds):
         for side, python in sides:

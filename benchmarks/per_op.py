@@ -61,8 +61,7 @@ OPS: dict[str, tuple[str, str, str]] = {
     "clamp": ("pointwise", "t.clamp(x, -1, 1)", "t.clip(x, -1, 1)"),
     "hardshrink": ("pointwise", "t.nn.functional.hardshrink(x)", "t.where(t.abs(x) > 0.5, x, 0)"),
     "prelu": ("pointwise", "t.prelu(x, p[:1])", "t.where(x > 0, x, p[:1] * x)"),
-    "glu": ("pointwise", "t.nn.functional.glu(m)",
-            "m[:, : m.shape[1] // 2] / (1 + t.exp(-m[:, m.shape[1] // 2 :]))"),
+    "glu": ("pointwise", "t.nn.functional.glu(m)", "m[:, : m.shape[1] // 2] / (1 + t.exp(-m[:, m.shape[1] // 2 :]))"),
     "where": ("pointwise", "t.where(b, x, y)", "t.where(b, x, y)"),
     "gt": ("comparison", "t.gt(x, y)", "t.greater(x, y)"),
     "sum": ("reduction", "t.sum(x)", "t.sum(x)"),
@@ -71,8 +70,11 @@ OPS: dict[str, tuple[str, str, str]] = {
     "var": ("reduction", "t.var(x)", "t.var(x)"),
     "sum of rows": ("reduction", "t.sum(m, 1)", "t.sum(m, 1)"),
     "argmax": ("comparison", "t.argmax(x)", "t.argmax(x)"),
-    "softmax": ("pointwise", "t.softmax(m, 1)", "t.exp(m - t.max(m, 1, keepdims=True))"
-                " / t.sum(t.exp(m - t.max(m, 1, keepdims=True)), 1, keepdims=True)"),
+    "softmax": (
+        "pointwise",
+        "t.softmax(m, 1)",
+        "t.exp(m - t.max(m, 1, keepdims=True)) / t.sum(t.exp(m - t.max(m, 1, keepdims=True)), 1, keepdims=True)",
+    ),
     "cumsum": ("reduction", "t.cumsum(x, 0)", "t.cumsum(x, 0)"),
     "matmul": ("product", "t.matmul(m, w)", "t.matmul(m, w)"),
     "cat": ("joining", "t.cat((x, y))", "t.concatenate((x, y))"),
@@ -103,12 +105,28 @@ OPS: dict[str, tuple[str, str, str]] = {
     "linear": ("product", "F.linear(m, w, w[0])", ""),
     "convolution, kernel 3": ("product", "F.conv2d(v, l, padding=1)", ""),
     "max_pool2d": ("reduction", "F.max_pool2d(v, 2, ceil_mode=True)", ""),
-}  # fmt: skip
+}
 LAYERS = [
-    "relu", "cat", "cat of channels", "prelu, one weight", "prelu, a weight a channel", "glu", "hardshrink",
-    "softshrink", "threshold", "hardtanh", "leaky_relu", "batch norm, evaluation", "batch norm, training",
-    "fold, kernel 2, stride 2", "fold, kernel 3, padding 1", "attention", "cross entropy", "cumsum", "cumsum of rows",
-]  # fmt: skip
+    "relu",
+    "cat",
+    "cat of channels",
+    "prelu, one weight",
+    "prelu, a weight a channel",
+    "glu",
+    "hardshrink",
+    "softshrink",
+    "threshold",
+    "hardtanh",
+    "leaky_relu",
+    "batch norm, evaluation",
+    "batch norm, training",
+    "fold, kernel 2, stride 2",
+    "fold, kernel 3, padding 1",
+    "attention",
+    "cross entropy",
+    "cumsum",
+    "cumsum of rows",
+]
 NO_GRADIENT = ("comparison", "creation")
 
 
@@ -136,16 +154,22 @@ class TorchNames:
     def shaped(self, n: int) -> dict[str, Any]:
         """What layers take, of n elements or nearly: v a picture (N, C, H, W), g and h a number a channel, a one,
         l weights of a convolution, s heads (1, heads, length, width), u rows of 10 scores, o and k columns to fold.
-        """  # fmt: skip
+        """
         t, (count, channels, side) = self.t, picture(n)
-        heads = {4: (1, 2, 2), 1000: (2, 25, 20), 10_000: (4, 50, 50), 1_000_000: (16, 500, 125)}.get(n, (1, n, 1))
+        heads = {4: (1, 2, 2), 1000: (2, 25, 20), 10_000: (4, 50, 50), 1_000_000: (16, 500, 125)}.get(n)
+        heads = heads or (max(1, n // (500 * 125)), min(500, n), 125 if n >= 500 * 125 else 1)
         two, three = fold_side(n, 4), fold_side(n, 9)
         return dict(
-            v=t.randn(count, channels, side, side), g=t.rand(channels) + 0.1, h=t.randn(channels), a=t.rand(1) + 0.1,
-            l=t.randn(channels, channels, 3, 3) if n < 10**6 else t.randn(1), s=t.randn(1, *heads),
-            u=t.randn(max(1, n // 10), min(n, 10)), o=t.randn(1, max(1, n // (4 * two**2)) * 4, two**2),
+            v=t.randn(count, channels, side, side),
+            g=t.rand(channels) + 0.1,
+            h=t.randn(channels),
+            a=t.rand(1) + 0.1,
+            l=t.randn(channels, channels, 3, 3) if n < 10**6 else t.randn(1),
+            s=t.randn(1, *heads),
+            u=t.randn(max(1, n // 10), min(n, 10)),
+            o=t.randn(1, max(1, n // (4 * two**2)) * 4, two**2),
             k=t.randn(1, max(1, n // (9 * three**2)) * 9, three**2),
-        )  # fmt: skip
+        )
 
     def call(self, op: str, n: int, mode: str) -> Any:
         names = self.data(n, mode != "forward")
@@ -176,8 +200,13 @@ class NumpyNames:
         import numpy as np
 
         rng, k = np.random.default_rng(0), width(n)
-        made: dict[str, Any] = dict(x=rng.standard_normal(n), y=rng.standard_normal(n), p=rng.random(n) + 0.5,
-                    m=rng.standard_normal((n // k, k)), w=rng.standard_normal((k, k)))  # fmt: skip
+        made: dict[str, Any] = dict(
+            x=rng.standard_normal(n),
+            y=rng.standard_normal(n),
+            p=rng.random(n) + 0.5,
+            m=rng.standard_normal((n // k, k)),
+            w=rng.standard_normal((k, k)),
+        )
         made = {name: value.astype("float32") for name, value in made.items()}
         if grad and self.name == "mygrad":
             made = {name: self.t.tensor(value) for name, value in made.items()}
@@ -265,8 +294,13 @@ class There:
 
     def __init__(self, name: str, python: str) -> None:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        self.process = subprocess.Popen([python, __file__, "--serve", name], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, env=environment)  # fmt: skip
+        self.process = subprocess.Popen(
+            [python, __file__, "--serve", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         if self.process.stdout is None or self.process.stdout.readline() != "ready\n":
             raise ImportError(f"{name} is not installed for that interpreter")
 
@@ -330,8 +364,11 @@ def budget(found: dict[str, Any]) -> list[tuple[str, float, float]]:
         value = mean_ratio(found, "engine", mode, "4", "arithmetic")
         if value is not None:
             rows.append((f"arithmetic at 4 elements, {what}: times numpy", value, limit))
-    slow = [(s["4"]["engine"]["forward"] * 1e6, op) for op, s in found.items()
-            if OPS[op][0] in ("view", "creation") and "4" in s]  # fmt: skip
+    slow = [
+        (s["4"]["engine"]["forward"] * 1e6, op)
+        for op, s in found.items()
+        if OPS[op][0] in ("view", "creation") and "4" in s
+    ]
     if slow:
         rows.append((f"slowest view or creation ({max(slow)[1]}): us", max(slow)[0], 1.5))
     return rows
@@ -455,14 +492,24 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"budget: {what} {value:.2f} (limit {limit}): {'ok' if value <= limit else 'over'}")
     if options.json:
         commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-        rounded = {op: {n: {s: {m: float(f"{v:.4g}") for m, v in by.items()} for s, by in row.items()}
-                        for n, row in sizes.items()} for op, sizes in found.items()}  # fmt: skip
+        rounded = {
+            op: {
+                n: {s: {m: float(f"{v:.4g}") for m, v in by.items()} for s, by in row.items()}
+                for n, row in sizes.items()
+            }
+            for op, sizes in found.items()
+        }
         document = {
-            "processor": processor(), "cores": os.cpu_count(), "commit": commit.stdout.strip(),
-            "load_average": round(load, 1), "rounds": options.rounds, "unit": "seconds a call, float32",
+            "processor": processor(),
+            "cores": os.cpu_count(),
+            "commit": commit.stdout.strip(),
+            "load_average": round(load, 1),
+            "rounds": options.rounds,
+            "unit": "seconds a call, float32",
             "sides": list(sides),
-            "budget": [{"what": w, "value": round(v, 3), "limit": n} for w, v, n in limits], "ops": rounded,
-        }  # fmt: skip
+            "budget": [{"what": w, "value": round(v, 3), "limit": n} for w, v, n in limits],
+            "ops": rounded,
+        }
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 1 if over else 0
 

@@ -37,12 +37,12 @@ def net():
 
 def seconds(folder: Path, name: str) -> float:
     """One call of the entrypoint in a child, from the command's decision to the result."""
-    from hubcli.cache import store
+    from hubcli.base.spec import RepoSpec
+    from hubcli.cache.cache import Cache
     from hubcli.confined import jobs, sandbox
     from hubcli.confined.broker import Broker
-    from hubcli.spec import RepoSpec
 
-    checkout = store.ensure(RepoSpec.parse(str(folder)))
+    checkout = Cache.current().checkout(RepoSpec.parse(str(folder)))
     chosen = sandbox.mechanism(name)
     started = time.perf_counter()
     jobs.load(jobs.Job("load", checkout, "net"), chosen, Broker(checkout, "net"), None)
@@ -51,7 +51,7 @@ def seconds(folder: Path, name: str) -> float:
 
 def main() -> int:
     """Measure, print, and judge."""
-    from hubcli.confined import confine, sandbox
+    from hubcli.confined import restrict, sandbox
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
@@ -92,7 +92,7 @@ def main() -> int:
         document = {
             "rounds": options.rounds,
             "kernel": platform.release(),
-            "landlock_abi": confine.landlock_abi(),
+            "landlock_abi": restrict.landlock_abi(),
             "load_average": os.getloadavg()[0],
             "not_measured": absent,
             "rows": rows,

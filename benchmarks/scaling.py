@@ -41,9 +41,14 @@ def sum_seconds(ranks: int, nbytes: float, network: Network) -> float:
 
 
 def predict(
-    ranks: int, step: float, gradients: float, network: Network, bucket: float = 25 << 20, backward: float = 2 / 3,
+    ranks: int,
+    step: float,
+    gradients: float,
+    network: Network,
+    bucket: float = 25 << 20,
+    backward: float = 2 / 3,
     overlap: bool = True,
-) -> float:  # fmt: skip
+) -> float:
     """Seconds of a DDP step, each rank with the same batch as one alone.
 
     step: seconds of a step without communication; gradients: their bytes; bucket: bytes summed at a time; backward: the
@@ -152,11 +157,16 @@ def main() -> int:
         print(f"{n:>6}{seconds * 1e3:>12.2f}{alone[1] / seconds:>12.2f}")
     if options.json:
         document = {
-            "cores": cores, "load_average": os.getloadavg()[0], "rounds": options.rounds, "here": asdict(here),
-            "elsewhere": asdict(elsewhere), "gradients": gradients, "bucket": bucket,
+            "cores": cores,
+            "load_average": os.getloadavg()[0],
+            "rounds": options.rounds,
+            "here": asdict(here),
+            "elsewhere": asdict(elsewhere),
+            "gradients": gradients,
+            "bucket": bucket,
             "checked": {str(n): {"measured": measured[n], "model": checked[n]} for n in RANKS},
             "predicted": {str(n): seconds for n, seconds in table.items()},
-        }  # fmt: skip
+        }
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 

@@ -60,10 +60,13 @@ PLANNED = ("engine plan",)  # beside every model of --corpus
 # AVX2 is what ONEDNN_MAX_CPU_ISA says, or what the processor has: other limits hold there.
 # (workload, limits of eager, plan, against torch eager's better layout: with AVX-512; without; plan / torch.compile)
 TRAINING = (
-    ("resnet18 train 16", (0.80, 0.65), (0.90, 0.75), 1.0), ("mobilenet_v2 train 16", (0.80, 0.65), (0.90, 0.75), None),
-    ("transformer train 8", (0.50, 0.45), (0.90, 0.75), 1.0), ("lstm train 16", (0.90, None), (1.0, None), None),
-    ("cnn train 64", (0.45, 0.35), (0.45, 0.35), None), ("mlp train 128", (0.65, 0.4), (0.65, 0.4), 1.0),
-)  # fmt: skip
+    ("resnet18 train 16", (0.80, 0.65), (0.90, 0.75), 1.0),
+    ("mobilenet_v2 train 16", (0.80, 0.65), (0.90, 0.75), None),
+    ("transformer train 8", (0.50, 0.45), (0.90, 0.75), 1.0),
+    ("lstm train 16", (0.90, None), (1.0, None), None),
+    ("cnn train 64", (0.45, 0.35), (0.45, 0.35), None),
+    ("mlp train 128", (0.65, 0.4), (0.65, 0.4), 1.0),
+)
 
 
 def wide() -> bool:
@@ -92,8 +95,10 @@ LIMITS = (
     *training_limits(),
     ("resnet18 forward 16", "engine", "torch best", 0.70 if wide() else 0.90),
     ("resnet18 forward 16", "engine plan", "torch best", 0.60 if wide() else 0.70),
-    ("resnet18 forward 1", "engine", "torch best", 0.85), ("resnet18 forward 1", "engine plan", "torch best", 0.72),
-    ("tiny fresh", "engine", "torch best", 0.6), ("tiny fresh", "engine plan", "torch best", 0.2),
+    ("resnet18 forward 1", "engine", "torch best", 0.85),
+    ("resnet18 forward 1", "engine plan", "torch best", 0.72),
+    ("tiny fresh", "engine", "torch best", 0.6),
+    ("tiny fresh", "engine plan", "torch best", 0.2),
     ("tiny chain", "engine", "torch best", 0.8),
     *((f"large {op}", "engine", "torch best", 0.5) for op in LARGE),
     ("cold start", "engine", "torch best", 0.25),
@@ -102,10 +107,11 @@ LIMITS = (
     *((net, "engine plan", "torch compile", 1.0) for net in _NETS),
     *((net, "engine plan", graph, 1.05) for net in _NETS for graph in GRAPHS),
     *((name, "engine", peer, 1.0) for name in ("mlp train 128", "tiny fresh", "tiny chain") for peer in PEERS),
-    ("mlp train 128", "engine numpy", "torch best", 1.4), ("resnet18 forward 16", "engine numpy", "torch best", 1.8),
+    ("mlp train 128", "engine numpy", "torch best", 1.4),
+    ("resnet18 forward 16", "engine numpy", "torch best", 1.8),
     ("resnet18 forward 1", "engine numpy", "torch best", 1.8),
     ("transformer train 8", "engine numpy", "torch best", 2.2),
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -188,9 +194,12 @@ def open_side(name: str, workload: str, python: str, threads: int, extra: list[s
     """Start a contender; None, with a line that says why, if it cannot run the workload."""
     process = subprocess.Popen(
         [python, "-W", "ignore", str(CONTENDER), name, workload, str(threads), *extra],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env=environment(name, threads),
-    )  # fmt: skip
+    )
     assert process.stdout and process.stderr
     for line in process.stdout:
         if line == "ready\n":
@@ -303,8 +312,18 @@ def summary(results: dict[str, Any]) -> list[dict[str, Any]]:
             found = ratios(results[workload], ours, peer) if workload in results else None
         if found:
             middle = statistics.median(found)
-            rows.append({"workload": workload, "ours": ours, "peer": peer, "limit": limit, "min": min(found),
-                         "median": middle, "max": max(found), "met": middle <= limit})  # fmt: skip
+            rows.append(
+                {
+                    "workload": workload,
+                    "ours": ours,
+                    "peer": peer,
+                    "limit": limit,
+                    "min": min(found),
+                    "median": middle,
+                    "max": max(found),
+                    "met": middle <= limit,
+                }
+            )
     return rows
 
 
@@ -313,8 +332,10 @@ def show(rows: list[dict[str, Any]]) -> None:
     print(f"\n{'workload':26}{'ours':14}{'peer':22}{'min':>7}{'median':>8}{'max':>7}{'limit':>7}")
     for r in rows:
         mark = "" if r["met"] else "   over"
-        print(f"{r['workload']:26}{r['ours']:14}{r['peer']:22}{r['min']:7.2f}{r['median']:8.2f}{r['max']:7.2f}"
-              f"{r['limit']:7.2f}{mark}")  # fmt: skip
+        print(
+            f"{r['workload']:26}{r['ours']:14}{r['peer']:22}{r['min']:7.2f}{r['median']:8.2f}{r['max']:7.2f}"
+            f"{r['limit']:7.2f}{mark}"
+        )
 
 
 def chart(rows: list[dict[str, Any]], target: Path) -> None:
@@ -366,8 +387,14 @@ def about(pythons: Pythons) -> dict[str, Any]:
             )
             versions[name] = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "?"
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip()
-    return {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version(), "commit": commit,
-            "date": time.strftime("%Y-%m-%d"), "versions": versions}  # fmt: skip
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "commit": commit,
+        "date": time.strftime("%Y-%m-%d"),
+        "versions": versions,
+    }
 
 
 def main() -> int:
