@@ -2,8 +2,8 @@
 
 TESTS is the folder `test` of an old tag, as `git archive` gives it; nothing is fetched.  PYTHON is one that has torch,
 numpy and scipy; the engine runs with the Python of this process.  Of a copy of each folder every file is run on both
-sides, test by test, and one table is printed: what counts is what real torch still passes.  docs/conformance.md has the
-files, today's table, and why what differs differs.
+sides, test by test, and one table is printed: what counts is what real torch still passes.
+docs/reference/conformance.md has the files, today's table, and why what differs differs.
 
 The tests open, write and remove paths as they like: run this as a user who may only do so in a scratch folder.
 """
@@ -50,11 +50,17 @@ def run_file(command: list[str], path: Path, log: Path, scratch: Path, limit: fl
     for old in (log, log.with_suffix(".txt")):
         old.unlink(missing_ok=True)
     environment = {
-        **os.environ, "CONFORMANCE_LIMIT": str(limit), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
-        "TMPDIR": str(scratch), "CONFORMANCE_FOLDER": str(path.parent),
-        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": "",
+        **os.environ,
+        "CONFORMANCE_LIMIT": str(limit),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "TMPDIR": str(scratch),
+        "CONFORMANCE_FOLDER": str(path.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONWARNINGS": "ignore",
+        "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(path.parent), os.environ.get("PYTHONPATH")])),
-    }  # fmt: skip
+    }
     lost: dict[str, tuple[str, str]] = {}
     while True:
         before = {n for n, (outcome, _) in result_of(log).items() if outcome != "running"} | set(lost)
@@ -63,9 +69,13 @@ def run_file(command: list[str], path: Path, log: Path, scratch: Path, limit: fl
         with open(log.with_suffix(".txt"), "a") as output:
             process = subprocess.Popen(
                 [*command, str(ROOT / "scripts" / "conformance_tests.py"), str(path), str(log), str(skip)],
-                cwd=path.parent, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                cwd=path.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             hung = _wait(process, log, limit)
         now = result_of(log)
         for name, (outcome, _) in now.items():
@@ -146,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not any((folder / f"{name}.py").exists() for name in options.files.split()):
             print(
                 f"conformance: {folder} has none of the files {options.files}\n"
-                "hint: it must be the folder `test` of a tag; docs/conformance.md says how to get it",
+                "hint: it must be the folder `test` of a tag; docs/reference/conformance.md says how to get it",
                 file=sys.stderr,
             )
             return 2

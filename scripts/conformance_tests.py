@@ -84,10 +84,19 @@ def old_torch(torch: Any) -> None:
     """Put back what the helpers of the tests ask at import: facts of the build, modules, the default of `load`."""
     six: Any = types.ModuleType("torch._six")
     vars(six).update(
-        PY2=False, PY3=True, PY37=True, inf=math.inf, nan=math.nan, string_classes=(str, bytes), int_classes=int,
-        container_abcs=collections.abc, builtins=builtins, StringIO=io.StringIO, FileNotFoundError=FileNotFoundError,
+        PY2=False,
+        PY3=True,
+        PY37=True,
+        inf=math.inf,
+        nan=math.nan,
+        string_classes=(str, bytes),
+        int_classes=int,
+        container_abcs=collections.abc,
+        builtins=builtins,
+        StringIO=io.StringIO,
+        FileNotFoundError=FileNotFoundError,
         istuple=lambda x: isinstance(x, tuple),
-    )  # fmt: skip
+    )
     sys.modules["torch._six"] = torch._six = six
     for name, value in (
         ("has_lapack", True),

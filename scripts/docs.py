@@ -1,6 +1,7 @@
-"""Writes the pages of the documentation for Sphinx: guides, one page a command, the reference from the docstrings.
+"""Write the pages of the documentation for Sphinx: guides, one page per command, the reference from the docstrings.
 
     python scripts/docs.py [FOLDER]     # default: build/docs
+    python scripts/docs.py --commands   # brings docs/reference/commands.md up to date
 
 The ops are in a registry that only exists at run time, and docstrings are plain text in which `(*, n)` is a shape: so
 the modules are imported here, signatures are those of the stubs, and what docstrings say is escaped, where autodoc
@@ -15,6 +16,7 @@ import inspect
 import posixpath
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -27,19 +29,55 @@ import stubs  # noqa: E402
 
 import engine  # noqa: E402
 from engine import dispatch  # noqa: E402
-from hubcli import cli  # noqa: E402
+from hubcli.terminal import cli  # noqa: E402
 
-# title -> file of the repository, in the order of the menu
+# section of the menu -> title -> file of the repository
 GUIDES = {
-    "Publishing a repository": "docs/publishing.md", "An example repository": "sample_hubconf/README.md",
-    "JSON documents": "docs/json.md", "Running in a sandbox": "docs/sandbox.md", "Profiling": "docs/profiling.md",
-    "ONNX": "docs/onnx.md", "Speed": "docs/performance.md", "Several processes": "docs/scaling.md",
-    "NVIDIA GPUs": "docs/gpu.md",
-    "Differences from torch": "docs/deviations.md", "What is missing": "docs/gaps.md",
-    "Objects below Python": "docs/python.md",
-    "PyTorch's own tests": "docs/conformance.md",
-    "Contributing": "CONTRIBUTING.md", "Changes": "CHANGELOG.md",
-}  # fmt: skip
+    "Tutorial": {"A tour": "docs/tutorial/tour.md", "All pages": "docs/README.md"},
+    "How to": {
+        "Install hub": "docs/how-to/install.md",
+        "Use it in Python": "docs/how-to/python.md",
+        "Publish a repository": "docs/how-to/publish.md",
+        "An example repository": "sample_hubconf/README.md",
+        "Check it in CI": "docs/how-to/ci.md",
+        "Pin what runs": "docs/how-to/lock.md",
+        "Come from torch.hub": "docs/how-to/migrate.md",
+        "Meet dependencies": "docs/how-to/dependencies.md",
+        "Downloads and the cache": "docs/how-to/cache.md",
+        "Behind a proxy": "docs/how-to/proxy.md",
+        "Serve a mirror": "docs/how-to/mirror.md",
+        "Use the sandbox": "docs/how-to/sandbox.md",
+        "Use ONNX files": "docs/how-to/onnx.md",
+        "Profile": "docs/how-to/profiling.md",
+        "Run on NVIDIA GPUs": "docs/how-to/gpu.md",
+        "Run in several processes": "docs/how-to/scaling.md",
+    },
+    "Reference": {
+        "Settings": "docs/reference/settings.md",
+        "Exit statuses": "docs/reference/exit_status.md",
+        "JSON documents": "docs/reference/json.md",
+        "Checkpoints": "docs/reference/checkpoints.md",
+        "Differences from torch": "docs/reference/deviations.md",
+        "What is missing": "docs/reference/gaps.md",
+        "Packages": "docs/reference/packages.md",
+        "PyTorch's own tests": "docs/reference/conformance.md",
+    },
+    "Explanation": {
+        "Architecture": "docs/explanation/architecture.md",
+        "Performance": "docs/explanation/performance.md",
+        "What was measured and tried": "docs/explanation/measurements.md",
+        "Objects below Python": "docs/explanation/python_objects.md",
+        "Dispatch": "engine/dispatch/README.md",
+        "Plans": "engine/programs/README.md",
+        "Kernels": "engine/kernels/README.md",
+        "oneDNN": "engine/backends/onednn/README.md",
+        "The cache": "hubcli/cache/README.md",
+        "The sandbox": "hubcli/confined/README.md",
+    },
+    "Project": {"Contributing": "CONTRIBUTING.md", "Changes": "CHANGELOG.md"},
+}
+COMMANDS = ROOT / "docs" / "reference" / "commands.md"
+MARKS = ("<!-- commands: written by `make docs-commands` -->", "<!-- end of commands -->")
 # title -> modules whose public names make a page each, under the title of their package
 MODULES = {
     "hubcli": ["hubcli", "hubcli.errors"],
@@ -97,6 +135,25 @@ def escaped(text: str) -> str:
     return "".join(parts)
 
 
+SECTIONS = ("Args:", "Returns:", "Raises:", "Warns:")
+
+
+def listed(lines: list[str]) -> str:
+    """Return a section of a docstring as a heading in bold and a list of its entries."""
+    entries: list[str] = []
+    for line in lines[1:]:
+        if line.startswith("     "):
+            entries[-1] += " " + line.strip()
+        else:
+            entries.append(line.strip())
+    items = []
+    for entry in entries:
+        name, mark, text = entry.partition(": ")
+        named = mark and lines[0] != "Returns:" and re.fullmatch(r"\**[\w.]+", name)
+        items.append(f"- `{name}`: {escaped(text)}" if named else f"- {escaped(entry)}")
+    return "\n".join([f"**{lines[0].rstrip(':')}**", "", *items])
+
+
 def prose(doc: str | None) -> str:
     """A docstring as Markdown: paragraphs, and what is indented or has prompts as code."""
     blocks = []
@@ -104,7 +161,9 @@ def prose(doc: str | None) -> str:
         lines = block.splitlines()
         if not lines:
             continue
-        if all(line.startswith("    ") for line in lines) or block.startswith(">>>"):
+        if lines[0] in SECTIONS and all(line.startswith("    ") for line in lines[1:]):
+            blocks.append(listed(lines))
+        elif all(line.startswith("    ") for line in lines) or block.startswith(">>>"):
             blocks.append("```python\n" + inspect.cleandoc(block) + "\n```")
         elif all(re.match(r"- |  ", line) for line in lines):
             blocks.append("\n".join(line[:2] + escaped(line[2:]) for line in lines))
@@ -282,9 +341,15 @@ def tensor_page() -> Page:
             parts.append(described("method", written(f"Tensor.{name}", value, skip=1), prose(value.__doc__)))
         elif isinstance(value, property) and value.__doc__:
             parts.append(described("property", f"Tensor.{name}", prose(value.__doc__)))
-    text = ["# Tensor", prose(engine.Tensor.__doc__), "## Methods and properties", *parts, "## Operations",
-            "Each does what the function of that name in `engine` does, with the tensor as its first argument.",
-            code("\n".join(ops))]  # fmt: skip
+    text = [
+        "# Tensor",
+        prose(engine.Tensor.__doc__),
+        "## Methods and properties",
+        *parts,
+        "## Operations",
+        "Each does what the function of that name in `engine` does, with the tensor as its first argument.",
+        code("\n".join(ops)),
+    ]
     return Page("api/tensor.md", "Tensor", "engine", "\n\n".join(text))
 
 
@@ -334,15 +399,14 @@ def helps(command: click.Command, name: str, parent: click.Context) -> list[tupl
 
 
 def command_pages() -> list[Page]:
-    """One page for each command, from its `--help`."""
+    """Return one page for each command, from its `--help`, and the overview with the page on how a line is read."""
     top = click.Context(cli.hub, info_name="hub", terminal_width=88, **cli.hub.context_settings)
-    index = ["# Commands", code(cli.hub.get_help(top), "text")]
+    index = [relinked(COMMANDS.relative_to(ROOT).as_posix())[0].partition("## Options")[0].rstrip()]
+    index += ["## Options of hub", code(cli.hub.get_help(top), "text"), "## Each command"]
     index.append("\n".join(f"- [`hub {name}`]({name}.md): {escaped(line)}" for name, (_, line) in cli.COMMANDS.items()))
     pages = [Page("commands/index.md", "Overview", "Commands", "\n\n".join(index))]
     for name, (_, line) in cli.COMMANDS.items():
-        command = cli.hub.get_command(top, name)
-        assert command is not None
-        (_, own), *others = helps(command, name, top)
+        (_, own), *others = helps(command(top, name), name, top)
         parts = [f"# hub {name}", escaped(line), code(own, "text")]
         for path, text in others:
             parts += [f"## {path}", code(text, "text")]
@@ -350,32 +414,116 @@ def command_pages() -> list[Page]:
     return pages
 
 
+def command(top: click.Context, name: str) -> click.Command:
+    """Return a command of hub by its name."""
+    found = cli.hub.get_command(top, name)
+    assert found is not None
+    return found
+
+
+def spelling(option: click.Option) -> str:
+    """Return how an option is written, with the name of its value."""
+    names = ", ".join(option.opts) + (f" / {', '.join(option.secondary_opts)}" if option.secondary_opts else "")
+    if option.is_flag or option.count:
+        return names
+    if isinstance(option.type, click.Choice):
+        value = "|".join(map(str, option.type.choices))
+    else:
+        value = option.metavar or option.type.name.upper()
+    return f"{names} {value}"
+
+
+def argument(one: click.Argument) -> str:
+    """Return the name of an argument, in brackets where it may be left out."""
+    name = one.metavar or one.human_readable_name.upper() + ("..." if one.nargs == -1 else "")
+    return name if one.required or name.startswith("[") else f"[{name}]"
+
+
+def described_command(path: str, one: click.Command) -> str:
+    """Return a command's section of docs/reference/commands.md, from its parameters."""
+    usage = [path, *(argument(p) for p in one.params if isinstance(p, click.Argument))]
+    if isinstance(one, click.Group):
+        usage.append("COMMAND")
+    parts = [f"### {path}", f"`{' '.join(usage)}`", escaped(inspect.cleandoc(one.help or "").replace("\b\n", ""))]
+    cells = [
+        (f"`{spelling(p)}`".replace("|", "\\|"), escaped(p.help or ""))
+        for p in one.params
+        if isinstance(p, click.Option) and not p.hidden
+    ]
+    rows = [f"| {' | '.join(pair)} |" for pair in cells]
+    if rows:
+        parts.append("\n".join(["| option | meaning |", "| --- | --- |", *rows]))
+    return "\n\n".join(parts)
+
+
+def below(one: click.Command, path: str, parent: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command and its own commands, with their full names."""
+    yield path, one
+    if isinstance(one, click.Group):
+        context = click.Context(one, info_name=path, parent=parent)
+        for name in one.list_commands(context):
+            sub = one.get_command(context, name)
+            if sub is not None and not sub.hidden:
+                yield from below(sub, f"{path} {name}", context)
+
+
+def options() -> str:
+    """Return what stands between the marks of docs/reference/commands.md: hub and every command, with its options."""
+    return "\n\n".join(described_command(path, one) for path, one in below(cli.hub, "hub", click.Context(cli.hub)))
+
+
+def write_commands() -> None:
+    """Bring docs/reference/commands.md up to date."""
+    before, _, rest = COMMANDS.read_text("utf-8").partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    COMMANDS.write_text(f"{before}{MARKS[0]}\n\n{options()}\n\n{MARKS[1]}{after}", "utf-8")
+
+
+def place(section: str, source: str) -> str:
+    """Return where a file of the repository stands on the site."""
+    name = Path(source).stem.lower()
+    if name == "readme":  # the page is called by its folder
+        name = Path(source).parent.name
+    return f"{section.lower().replace(' ', '-')}/{name}.md"
+
+
+def places() -> dict[str, str]:
+    """Return the page of each file of the repository that is one."""
+    found = {"README.md": "index.md", COMMANDS.relative_to(ROOT).as_posix(): "commands/index.md"}
+    for section, entries in GUIDES.items():
+        found |= {source: place(section, source) for source in entries.values()}
+    return found
+
+
+def relinked(source: str) -> tuple[str, dict[str, Path]]:
+    """Return a file's text with its links changed to pages, and the other files that it links to, by their places."""
+    pages, assets = places(), {}
+
+    def one(match: re.Match[str]) -> str:
+        target, mark, anchor = match[1].partition("#")
+        if ":" in target or not target:
+            return match[0]
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        where = pages.get(file)
+        if where is None:
+            if not (ROOT / file).is_file():
+                raise FileNotFoundError(f"{source} links to {target}")
+            where = f"files/{file}"
+            assets[where] = ROOT / file
+        return f"]({posixpath.relpath(where, posixpath.dirname(pages[source]) or '.')}{mark}{anchor})"
+
+    return re.sub(r"\]\(([^)\s]+)\)", one, (ROOT / source).read_text()), assets
+
+
 def guide_pages() -> tuple[list[Page], dict[str, Path]]:
-    """README and the guides, with their links turned to pages; and the other files that they link to."""
-    places = {"README.md": "index.md"} | {
-        source: f"guides/{Path(source).stem.lower()}.md" for source in GUIDES.values()
-    }
-    places["sample_hubconf/README.md"] = "guides/sample_repository.md"
-    assets: dict[str, Path] = {}
-
-    def turned(source: str) -> str:
-        def one(match: re.Match[str]) -> str:
-            target, mark, anchor = match[1].partition("#")
-            if ":" in target or not target:
-                return match[0]
-            file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-            place = places.get(file)
-            if place is None:
-                if not (ROOT / file).is_file():
-                    raise FileNotFoundError(f"{source} links to {target}")
-                place = f"files/{file}"
-                assets[place] = ROOT / file
-            return f"]({posixpath.relpath(place, posixpath.dirname(places[source]) or '.')}{mark}{anchor})"
-
-        return re.sub(r"\]\(([^)\s]+)\)", one, (ROOT / source).read_text())
-
-    pages = [Page("index.md", "hub", "", turned("README.md"))]
-    pages += [Page(places[source], title, "Guides", turned(source)) for title, source in GUIDES.items()]
+    """Return README and the guides, with their links changed to pages; and the other files that they link to."""
+    text, assets = relinked("README.md")
+    pages = [Page("index.md", "hub", "", text)]
+    for section, entries in GUIDES.items():
+        for title, source in entries.items():
+            text, more = relinked(source)
+            assets |= more
+            pages.append(Page(place(section, source), title, section, text))
     return pages, assets
 
 
@@ -403,6 +551,9 @@ def menu(pages: list[Page]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Write the pages; those that are as they were keep their time, so that Sphinx reads only the others."""
     given = sys.argv[1:] if arguments is None else arguments
+    if given == ["--commands"]:
+        write_commands()
+        return 0
     folder = Path(given[0]) if given else ROOT / "build/docs"
     pages, assets = documentation()
     pages[0] = dataclasses.replace(pages[0], text=f"{pages[0].text}\n\n{menu(pages)}")

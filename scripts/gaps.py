@@ -3,8 +3,8 @@
     python scripts/gaps.py [--write]
 
 The names are those of tests/engine/api_names.txt (name, tier, section); why one is missing stands in the table of
-docs/gaps.md.  `--write` brings that table up to date: names that exist now leave it, new ones come in as "not built
-yet".
+docs/reference/gaps.md.  `--write` brings that table up to date: names that exist now leave it, new ones come in as
+"not built yet".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import engine.ops.lazy  # noqa: E402  # every op
 from engine.dispatch import OPS  # noqa: E402
 
 NAMES = ROOT / "tests/engine/api_names.txt"
-TABLE = ROOT / "docs/gaps.md"
+TABLE = ROOT / "docs/reference/gaps.md"
 ROW = re.compile(r"^\| `([^`]+)` \| ([123]) \| (.+?) \|$", re.M)
 PENDING = "not built yet"
 # attributes that an object gets when it is made
@@ -98,7 +98,7 @@ def missing() -> dict[str, int]:
 
 
 def listed() -> dict[str, str]:
-    """The names in the table of docs/gaps.md, with why."""
+    """The names in the table of docs/reference/gaps.md, with why."""
     return {name: why for name, _, why in ROW.findall(TABLE.read_text())}
 
 
@@ -114,7 +114,7 @@ def write() -> None:
 def main() -> int:
     """Print the exemptions and the gaps; 1 where one has no reason."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="bring the table of docs/gaps.md up to date")
+    parser.add_argument("--write", action="store_true", help="bring the table of docs/reference/gaps.md up to date")
     if parser.parse_args().write:
         write()
     exempt = exemptions()
@@ -134,10 +134,10 @@ def main() -> int:
         names = [n for n, t in gaps.items() if t == tier]
         print(f"Names of tier {tier} missing: {len(names)} of {sum(t == tier for t, _ in total.values())}")
         for name in names:
-            print(f"  {name}: {why.get(name, 'NOT IN docs/gaps.md')}")
+            print(f"  {name}: {why.get(name, 'NOT IN docs/reference/gaps.md')}")
     stale = sorted(set(why) - set(gaps))
     for name in stale:
-        print(f"in docs/gaps.md, but not missing: {name}")
+        print(f"in docs/reference/gaps.md, but not missing: {name}")
     unexplained = [n for n in gaps if gaps[n] < 3 and n not in why] + [n for n, _, w in exempt if w.startswith("NO ")]
     return 1 if unexplained or stale else 0
 

@@ -1,4 +1,4 @@
-"""`make packages`: every package of hubcli/packages.toml, unmodified from PyPI, imported and used on the engine.
+"""`make packages`: every package of hubcli/data/packages.toml, unmodified from PyPI, imported and used on the engine.
 
 `.packages/` holds the environment: a venv with this project (editable), what the packages need, and the newest tested
 version of each with `--no-deps`; older ones lie in folders of their own.  For each: every module is imported, those
@@ -6,7 +6,7 @@ that cannot be are compared with tests/packages/missing/NAME.txt, then tests/pac
 
     python scripts/packages.py [NAME...]     set up what is missing, then try these packages (all)
       --write   write missing/NAME.txt anew (the reasons of known lines stay)
-      --gaps    write the table in docs/gaps.md from the last results of every package
+      --page    write the table in docs/reference/packages.md from the last results of every package
       --pin     write tests/packages/constraints.txt from what is installed
       --bounds  install, import and use the lowest release that each row's `versions` admits, and nothing else
 """
@@ -30,13 +30,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "hubcli" / "packages.toml"
+TABLE = ROOT / "hubcli" / "data" / "packages.toml"
 HERE = ROOT / "tests" / "packages"
 HOME = ROOT / ".packages"
 PYTHON = HOME / "venv" / "bin" / "python"
 CONSTRAINTS = HERE / "constraints.txt"
-GAPS = ROOT / "docs" / "gaps.md"
-MARKS = ("<!-- packages: written by `python scripts/packages.py --gaps` -->", "<!-- end of packages -->")
+PAGE = ROOT / "docs" / "reference" / "packages.md"
+MARKS = ("<!-- packages: written by `python scripts/packages.py --page` -->", "<!-- end of packages -->")
 SECONDS = 1200  # one package's imports, or its use, on a busy machine
 ALONE = 40  # modules that failed are tried once more by themselves, so many at most
 
@@ -222,7 +222,7 @@ class Result:
 
     @property
     def path(self) -> Path:
-        """Where it is kept for `--gaps`."""
+        """Where it is kept for `--page`."""
         return HOME / "results" / f"{self.package}-{self.version}.json"
 
 
@@ -244,9 +244,14 @@ def run(command: Sequence[str], variables: dict[str, str], log: Path) -> int | s
     with log.open("wb") as out:
         try:
             done = subprocess.run(
-                [str(PYTHON), "-m", "engine.torch_alias", *command], env=variables, cwd=HOME, timeout=SECONDS,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                [str(PYTHON), "-m", "engine.torch_alias", *command],
+                env=variables,
+                cwd=HOME,
+                timeout=SECONDS,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
         except subprocess.TimeoutExpired:
             return f"took more than {SECONDS} s"
     return done.returncode
@@ -276,8 +281,12 @@ def try_one(package: Package, version: str, write: bool) -> Result:
     variables = environment(package, version)
     where = subprocess.run(
         [str(PYTHON), "-c", f"import importlib.util as u; print(u.find_spec({package.name!r}).origin)"],
-        env=variables, cwd=HOME, check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
+        env=variables,
+        cwd=HOME,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
     origin = Path(where)
     names = list(modules(origin.parent, package.name)) if origin.name == "__init__.py" else [package.name]
     logs = HOME / "logs" / f"{package.name}-{version}"
@@ -365,7 +374,7 @@ def write_missing(package: Package, results: Sequence[Result]) -> None:
     path.write_text("".join(f"{line}\n" for line in sorted(lines)))
 
 
-# --- the table of docs/gaps.md
+# --- the table of docs/reference/packages.md
 
 
 def table_text(table: Sequence[Package]) -> str:
@@ -390,26 +399,26 @@ def table_text(table: Sequence[Package]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_gaps(table: Sequence[Package]) -> None:
-    """Put the table between its marks in docs/gaps.md."""
-    before, _, rest = GAPS.read_text().partition(MARKS[0])
+def write_page(table: Sequence[Package]) -> None:
+    """Put the table between its marks in docs/reference/packages.md."""
+    before, _, rest = PAGE.read_text().partition(MARKS[0])
     after = rest.partition(MARKS[1])[2]
-    GAPS.write_text(f"{before}{MARKS[0]}\n{table_text(table)}{MARKS[1]}{after}")
+    PAGE.write_text(f"{before}{MARKS[0]}\n{table_text(table)}{MARKS[1]}{after}")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status 1 where a package does other than its list and its use say."""
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("names", nargs="*")
-    for option in ("--write", "--gaps", "--pin", "--setup", "--bounds"):
+    for option in ("--write", "--page", "--pin", "--setup", "--bounds"):
         parser.add_argument(option, action="store_true")
     given = parser.parse_args(arguments)
     every = rows()
     table = tried(every)
     if unknown := set(given.names) - {p.name for p in (every if given.bounds else table)}:
         parser.error(f"no use of it in tests/packages/uses: {', '.join(sorted(unknown))}")
-    if given.gaps:
-        write_gaps(table)
+    if given.page:
+        write_page(table)
         return 0
     installed = with_theirs(every if given.bounds else table, every)
     set_up(installed)

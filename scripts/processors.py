@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MARKED = ("-m", "onednn")
-SHARED = ("-n", "auto", "--dist", "worksteal")
+MARKED = ("-m", "onednn and not long")
+PARALLEL = ("-n", "auto", "--dist", "worksteal")
+SHARED = ("-m", "not long", *PARALLEL)
+ELSEWHERE = "cuda backends/cuda multiprocessing distributed package serialization"  # what computes nothing here
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Variant:
     onednn: str = ""
     without: tuple[str, ...] = ()
     blas: str = ""
-    options: tuple[str, ...] = (*MARKED, *SHARED)
+    options: tuple[str, ...] = (*MARKED, *PARALLEL)
     threads: str = ""
     jit: str = "0"  # ENGINE_JIT: "always" takes generated code from the first call; 0 none, also where llvmlite is
     tests: tuple[str, ...] = ("tests/engine",)
@@ -47,12 +49,26 @@ def dispatched() -> list[str]:
     return [name for name in __cpu_dispatch__ if __cpu_features__.get(name)]
 
 
-GENERATED = ("tests/engine/kernels", "tests/engine/ops/generated")
+GENERATED = (
+    "tests/engine/kernels",
+    "tests/engine/ops/generated",
+    "tests/engine/ops/convolution",
+    "tests/engine/ops/pooling",
+    "tests/engine/ops/products",
+    "tests/engine/ops/random/test_generated.py",
+    "tests/engine/ops/recurrent",
+    "tests/engine/ops/norm",
+    "tests/engine/ops/optimizer",
+)
 _AVX512 = ("AVX512", "X86_V4")
 VARIANTS = {
     "sse41": Variant("oneDNN's part: no AVX at all", "SSE41", ("AVX", "FMA", "F16C", "X86_V3", "X86_V4"), "Nehalem"),
     "avx2": Variant(
-        "the whole engine: AVX2, no AVX-512 in oneDNN, numpy, OpenBLAS", "AVX2", _AVX512, "Haswell", SHARED
+        "the whole engine: AVX2, no AVX-512 in oneDNN, numpy, OpenBLAS",
+        "AVX2",
+        _AVX512,
+        "Haswell",
+        (*SHARED, *(f"--ignore=tests/engine/{folder}" for folder in ELSEWHERE.split())),
     ),
     "onednn-avx2": Variant("oneDNN's part: AVX2 in oneDNN alone", "AVX2"),
     "threads": Variant("oneDNN's part: this processor, all threads", options=(*MARKED, "-p", "no:xdist")),
@@ -63,8 +79,12 @@ VARIANTS = {
         tests=(
             *GENERATED,
             "tests/engine/optim",
+            "tests/engine/ops/activation",
+            "tests/engine/ops/attention",
+            "tests/engine/ops/loss",
             "tests/engine/ops/nn",
             "tests/engine/ops/pointwise",
+            "tests/engine/programs",
             "tests/engine/test_plan.py",
         ),
     ),
