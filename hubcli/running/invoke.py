@@ -249,10 +249,24 @@ def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
                 raise
             from hubcli.running import diagnosis
 
+            _close_answers(error)
             if isinstance(error, HubError):
                 error.causes = error.causes or diagnosis.causes_of(error, namespace)
                 raise
             raise diagnosis.explain(error, namespace, spec) from error
+
+
+def _close_answers(error: BaseException) -> None:
+    """Close the connections that urllib's HTTPErrors in the chain hold: repository code rarely does."""
+    import urllib.error
+
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        if isinstance(one, urllib.error.HTTPError):
+            one.close()
+        one = one.__cause__ or one.__context__
 
 
 def _import(checkout: Checkout, namespace: Namespace, command: bool) -> ModuleType:

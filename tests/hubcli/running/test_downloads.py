@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import sys
 import zipfile
@@ -49,6 +50,12 @@ def urlopen(url, name, **headers):
 
 def urlopen_as_somebody(url, name):
     urlopen(url, name, **{"User-Agent": "Mozilla/5.0"})
+
+def urlopen_in_vain(url, name):
+    try:
+        urlopen(url, name)
+    except OSError:
+        raise RuntimeError("no weights")
 
 def requests_get(url, name, **headers):
     import requests
@@ -179,6 +186,16 @@ def test_what_is_no_plain_download_is_left_alone(
     for _ in range(2):
         assert call(entrypoint, f"{served.url}/{file}", str(target), **headers).weights == ()
     assert len(target.read_bytes()) == 5 and len(served.requests) == 2 and weights.list_blobs() == ()
+
+
+@pytest.mark.parametrize("entrypoint", ["urlopen", "urlopen_in_vain"])
+def test_an_answer_that_an_error_holds_is_closed(
+    call: Call, served: Served, tmp_path: Path, entrypoint: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    with pytest.raises(RepositoryCodeError):
+        call(entrypoint, f"{served.url}/absent.bin", str(tmp_path / "out"))
+    gc.collect()
+    assert not [one for one in recwarn if one.category is ResourceWarning]
 
 
 def test_what_is_not_there_is_said_in_the_librarys_words(call: Call, served: Served, tmp_path: Path) -> None:
