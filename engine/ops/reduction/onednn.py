@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from math import prod
 from typing import Any
@@ -21,22 +22,28 @@ from engine.ops import reduction
 def column_sums(matrix: Any) -> Any:
     """The sums over the rows of (n, m) -> (m), in runs: Note [Sums in runs] in `engine/backends/cpu/exact.py`."""
     n, m = matrix.shape
-    w = n // _RUN
-    if w < 2:
-        made = np.empty(m, "float32")
-        return made if arrays.column_sums(matrix, made) else NotImplemented
-    w = next((v for v in range(w, w + min(w, 16)) if not n % v), w)  # so that no rows are left, if there is one
-    whole = n // w * w
-    made = np.empty(w * m, "float32")
-    if not arrays.column_sums(matrix[:whole].reshape(-1, w * m), made):
+    runs = _runs(n)
+    made = np.empty(m if runs == 1 else (runs, m), np.float32)
+    whole = n // runs * runs
+    rows = matrix if whole == n else matrix[:whole]
+    if not arrays.column_sums(rows.reshape(-1, runs * m), made):
         return NotImplemented
-    found = summed(made.reshape(w, m), 0)
+    if runs == 1:
+        return made
+    found = np.add.reduce(made, 0) if runs <= _RUN else summed(made, 0)
     if whole < n:
         found += summed(matrix[whole:], 0)
     return found
 
 
 _RUN = 128  # rows that one product with ones adds up, or up to twice as many
+
+
+@functools.lru_cache(256)
+def _runs(n: int) -> int:
+    """Return in how many runs n rows are added: a divisor of n where there is one, so that no rows are left over."""
+    runs = max(1, n // _RUN)
+    return next((count for count in range(runs, runs + min(runs, 16)) if not n % count), runs)
 
 
 def finite(array: Any) -> bool:
@@ -74,6 +81,15 @@ def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
         return found
     kept = [1 if d in axes else n for d, n in enumerate(input.shape)]
     return found.reshape(kept if keepdim else [n for d, n in enumerate(input.shape) if d not in axes])
+
+
+@kernel(reduction.mean, "onednn")
+def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
+    found = _sum(xp, input, dim, keepdim, dtype=dtype)
+    if found is NotImplemented:
+        return found
+    found /= found.dtype.type(reduction.count_of(input.shape, dim))
+    return found
 
 
 @kernel(reduction.sum_to_size, "onednn")
