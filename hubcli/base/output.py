@@ -48,6 +48,12 @@ class Output(NamedTuple):
             sys.stdout.write(encodable(text if text.endswith("\n") else text + "\n", sys.stdout))
         sys.stdout.flush()
 
+    def piece(self, text: str) -> None:
+        """Print a part of the result as soon as it is there; nothing with --json, whose document comes at the end."""
+        if not self.json:
+            sys.stdout.write(encodable(printable(text), sys.stdout))
+            sys.stdout.flush()
+
     def message(self, text: str) -> None:
         """Say something on stderr, unless --quiet."""
         if not self.quiet:

@@ -9,7 +9,7 @@ import click
 
 from hubcli.base import output
 from hubcli.errors import UsageError
-from hubcli.terminal import quantities, reports, repository, shared_options
+from hubcli.terminal import generating, quantities, reports, repository, shared_options
 
 
 @click.command(cls=shared_options.Executing)
@@ -19,7 +19,6 @@ from hubcli.terminal import quantities, reports, repository, shared_options
 @click.option(
     "--input",
     "sources",
-    required=True,
     multiple=True,
     metavar="FILE",
     help="Input: a file, a folder, a pattern, or - for a .npy on stdin.  Repeatable.",
@@ -37,6 +36,7 @@ from hubcli.terminal import quantities, reports, repository, shared_options
 @click.option("--device", metavar="D", help="Run on cpu or cuda[:N].")
 @click.option("--timeout", type=quantities.SECONDS, metavar="S", help="End it after this many seconds.")
 @click.option("--max-memory", type=quantities.SIZE, metavar="SIZE", help="End it beyond this memory, e.g. 2GB.")
+@generating.options
 @shared_options.executing
 def run(
     spec: str,
@@ -65,8 +65,14 @@ def run(
     one string.  Pictures are prepared by the transform that the entrypoint offers, unless options say
     how: one beside the model or in it, that of its weights, or what its configuration says.  Results
     of several files are put together along the first dimension.
+    With --prompt SPEC is a GGUF file, or safetensors with config.json and tokenizer.json beside it, and
+    what follows the prompt is printed as it comes.
     """
     out = output.Output.current()
+    text = generating.wanted(options)
+    if text is not None:
+        return generating.generate(spec, **text)
+    generating.require_input(sources)
     if target == "-" and out.json:
         raise UsageError("--output - and --json would share stdout", hint="give --output a file")
     if labels is not None and top is None:

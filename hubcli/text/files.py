@@ -1,0 +1,124 @@
+"""The files of a model for text: a GGUF file alone, or safetensors with config.json and tokenizer.json beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError
+from hubcli.text import config, tokenizer, weights
+from hubcli.text.network import Decoder
+from hubcli.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_LARGEST_CONFIG = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network and its tokenizer."""
+
+    path: Path
+    network: Decoder
+    tokenizer: Tokenizer
+
+
+def find(spec: str) -> Path:
+    """Return the weights file that SPEC names: itself, or the one of a folder.
+
+    NotFoundError where there is none, UsageError for a file of another kind.
+    """
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        found = next((path / name for name in _WEIGHTS if (path / name).is_file()), None)
+        if found is None:
+            raise NotFoundError(f"{spec} has no {_WEIGHTS[0]}", hint="--prompt takes a GGUF file, or such a folder")
+        return found
+    if not path.is_file():
+        raise NotFoundError(
+            f"there is no file {spec}", hint="--prompt takes a GGUF or safetensors file on this machine"
+        )
+    if not path.name.endswith((".gguf", ".safetensors", ".safetensors.index.json")):
+        raise UsageError(f"--prompt takes a GGUF or safetensors file, not {path.name}")
+    return path
+
+
+def opened(path: Path, tokenizer_file: Path | None = None) -> Model:
+    """Read a model whole.  tokenizer_file: a tokenizer.json in place of the one that belongs to it."""
+    return _of_gguf(path, tokenizer_file) if path.name.endswith(".gguf") else _of_safetensors(path, tokenizer_file)
+
+
+def _of_gguf(path: Path, tokenizer_file: Path | None) -> Model:
+    import engine
+    from engine.serialization.gguf import open_gguf
+
+    with _read(path, lambda: open_gguf(path)) as file:
+        metadata = dict(file.metadata)
+        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    embedding = shapes.get("token_embd.weight", ())
+    if len(embedding) != 2:
+        raise IntegrityError(f"{path} has no matrix token_embd.weight, which a model for text begins with")
+    sizes = config.of_gguf(metadata, embedding[0], str(path))
+    words = (
+        tokenizer.from_gguf(metadata, str(path)) if tokenizer_file is None else tokenizer.from_file(tokenizer_file, {})
+    )
+    weights.require_memory(sum(_count(shape) for shape in shapes.values()), str(path))
+    tensors = _read(path, lambda: engine.load(path))
+    divisors = weights.divisors(tensors)
+    if divisors:
+        sizes = replace(sizes, frequencies=divisors)
+    return Model(path, weights.network(sizes, tensors, str(path), sizes.architecture == "llama"), words)
+
+
+def _of_safetensors(path: Path, tokenizer_file: Path | None) -> Model:
+    import engine
+
+    described = path.parent / "config.json"
+    values = _json(described)
+    sizes = config.of_json(values, str(described))
+    beside = tokenizer_file or path.parent / "tokenizer.json"
+    if not beside.is_file():
+        raise NotFoundError(f"there is no {beside}", hint="give the tokenizer: --tokenizer tokenizer.json")
+    words = tokenizer.from_file(beside, values)
+    tensors = _read(path, lambda: engine.load(path))
+    weights.require_memory(sum(one.numel() for one in tensors.values()), str(path))
+    return Model(path, weights.network(sizes, tensors, str(path)), words)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise IntegrityError(f"{path} is larger than {_LARGEST_CONFIG} bytes")
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"there is no {path}, which says what network the weights are of",
+            hint="config.json and tokenizer.json stand beside the weights; a GGUF file needs neither",
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(f"{path} is not JSON: {str(error)[:200]}") from None
+    if not isinstance(found, dict):
+        raise IntegrityError(f"{path} is not an object")
+    return found
+
+
+def _read(path: Path, read: Callable[[], T]) -> T:
+    from engine.serialization import UnpicklingError
+
+    try:
+        return read()
+    except UnpicklingError as error:
+        raise IntegrityError(f"{path} was refused: {error}") from None
+    except MemoryError:
+        raise HubError(f"{path} does not fit into memory") from None

@@ -1,0 +1,41 @@
+"""Choose one token after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+import engine as torch
+from engine import Tensor
+from hubcli.text.network import Cache, Decoder
+
+
+def generate(
+    network: Decoder,
+    prompt: Sequence[int],
+    count: int,
+    *,
+    stop: Set[int] = frozenset(),
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Yield at most `count` tokens that follow `prompt`, up to one of `stop`, which is not yielded.
+
+    temperature: 0 takes the most probable token each time; what is larger draws from softmax(logits / temperature),
+    the same tokens for the same `seed`.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    cache = Cache(network.config, len(prompt) + count)
+    tokens = list(prompt)
+    for _ in range(count):
+        logits = network(torch.tensor(tokens), cache)
+        token = _chosen(logits, temperature, generator)
+        if token in stop:
+            return
+        yield token
+        tokens = [token]
+
+
+def _chosen(logits: Tensor, temperature: float, generator: torch.Generator) -> int:
+    if not temperature:
+        return int(logits.argmax())
+    return int(torch.multinomial(torch.softmax(logits / temperature, 0), 1, generator=generator))
