@@ -23,7 +23,7 @@ have the first of them for the first 32 values, the second for the next 32, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,9 +31,7 @@ import numpy as np
 __all__ = ["TYPES", "TYPE_CODES", "ElementType", "dequantized", "quantized"]
 
 _CHUNK = 1 << 17  # values that are computed at a time: 512 kB of float32, which a processor's cache holds
-_HALVES = np.array([0, 4], np.uint8)[:, None]
-_QUARTERS = np.array([0, 2, 4, 6], np.uint8)[:, None]
-_BITS = np.arange(8, dtype=np.uint8)[:, None]
+_HALVES, _QUARTERS, _BITS = (0, 4), (0, 2, 4, 6), range(8)  # by how many bits the numbers of a byte are shifted
 
 
 def _fields(*fields: tuple[str, str, int]) -> np.dtype:
@@ -58,73 +56,82 @@ def _float(field: np.ndarray) -> np.ndarray:
     return field.astype(np.float32)[:, None]
 
 
-def _nibbles(blocks: np.ndarray, out: np.ndarray) -> None:
-    """Write the 32 four-bit numbers of each block's `qs` to `out` (n, 32)."""
-    np.bitwise_and(blocks["qs"], 15, out=out[:, :16], casting="unsafe")
-    np.right_shift(blocks["qs"], 4, out=out[:, 16:], casting="unsafe")
+def _each(groups: np.ndarray, values: int) -> np.ndarray:
+    """Return the number of each group, (n, groups), for each of its values, (n, values): faster than broadcasting."""
+    return np.repeat(groups.reshape(-1), values // groups.shape[1]).reshape(-1, values)
+
+
+def _spread(field: np.ndarray, run: int, shifts: Sequence[int], mask: int) -> np.ndarray:
+    """Return the small numbers of bytes in order: for each run of `run` bytes, those at each of `shifts`.
+
+    field: uint8 (n, bytes).  -> uint8 (n, bytes / run * shifts * run).
+    """
+    runs = np.ascontiguousarray(field).reshape(len(field), -1, run)
+    found = np.empty((len(field), runs.shape[1], len(shifts), run), np.uint8)
+    for i, shift in enumerate(shifts):
+        found[:, :, i] = runs >> shift & mask
+    return found.reshape(len(field), -1)
+
+
+def _four_bits(blocks: np.ndarray) -> np.ndarray:
+    """Return the 32 four-bit numbers of each block, uint8 (n, 32)."""
+    return _spread(blocks["qs"], 16, _HALVES, 15)
 
 
 def _five_bits(blocks: np.ndarray) -> np.ndarray:
-    """Return the 32 five-bit numbers of each block, uint8 (n, 32): `qs` with `qh` above it."""
-    q = np.unpackbits(blocks["qh"], axis=1, bitorder="little") << 4
-    q[:, :16] |= blocks["qs"] & 15
-    q[:, 16:] |= blocks["qs"] >> 4
+    """Return the 32 five-bit numbers of each block, uint8 (n, 32): those of `qs` with `qh` above them."""
+    q = np.unpackbits(blocks["qh"], axis=1, bitorder="little")
+    q <<= 4
+    q |= _four_bits(blocks)
     return q
 
 
 def _q4_0(blocks: np.ndarray, out: np.ndarray) -> None:
-    _nibbles(blocks, out)
+    out[:] = _four_bits(blocks)
     out -= 8
-    out *= _float(blocks["d"])
+    out *= _each(_float(blocks["d"]), 32)
 
 
 def _q4_1(blocks: np.ndarray, out: np.ndarray) -> None:
-    _nibbles(blocks, out)
-    out *= _float(blocks["d"])
-    out += _float(blocks["m"])
+    out[:] = _four_bits(blocks)
+    out *= _each(_float(blocks["d"]), 32)
+    out += _each(_float(blocks["m"]), 32)
 
 
 def _q5_0(blocks: np.ndarray, out: np.ndarray) -> None:
     out[:] = _five_bits(blocks)
     out -= 16
-    out *= _float(blocks["d"])
+    out *= _each(_float(blocks["d"]), 32)
 
 
 def _q5_1(blocks: np.ndarray, out: np.ndarray) -> None:
     out[:] = _five_bits(blocks)
-    out *= _float(blocks["d"])
-    out += _float(blocks["m"])
+    out *= _each(_float(blocks["d"]), 32)
+    out += _each(_float(blocks["m"]), 32)
 
 
 def _q8_0(blocks: np.ndarray, out: np.ndarray) -> None:
-    np.multiply(blocks["qs"], _float(blocks["d"]), out=out)
-
-
-def _spread(field: np.ndarray, run: int, shifts: np.ndarray, mask: int) -> np.ndarray:
-    """Return the small numbers of K blocks in order: `shifts` of each run of neighbouring bytes, one after another.
-
-    field: uint8 (n, bytes).  -> uint8 (n, bytes / run, shifts, run).
-    """
-    return (field.reshape(len(field), -1, 1, run) >> shifts) & np.uint8(mask)
+    out[:] = blocks["qs"]
+    out *= _each(_float(blocks["d"]), 32)
 
 
 def _q2_k(blocks: np.ndarray, out: np.ndarray) -> None:
-    scales, groups = blocks["scales"], out.reshape(len(out), 16, 16)
-    groups[:] = _spread(blocks["qs"], 32, _QUARTERS, 3).reshape(groups.shape)
-    groups *= (_float(blocks["d"]) * (scales & 15))[:, :, None]
-    groups -= (_float(blocks["dmin"]) * (scales >> 4))[:, :, None]
+    scales = blocks["scales"]
+    out[:] = _spread(blocks["qs"], 32, _QUARTERS, 3)
+    out *= _each(_float(blocks["d"]) * (scales & 15), 256)
+    out -= _each(_float(blocks["dmin"]) * (scales >> 4), 256)
 
 
 def _q3_k(blocks: np.ndarray, out: np.ndarray) -> None:
     """The third bit is in `hmask`: byte i has that of the values i, i + 32, ...; 4 is taken off where it is 0."""
     low, high = blocks["scales"][:, :8], blocks["scales"][:, 8:]
-    scales = _spread(low, 8, _HALVES, 15).reshape(-1, 16) | (_spread(high, 4, _QUARTERS, 3).reshape(-1, 16) << 4)
-    q = _spread(blocks["qs"], 32, _QUARTERS, 3).reshape(-1, 256)
-    q |= _spread(blocks["hmask"], 32, _BITS, 1).reshape(-1, 256) << 2
-    groups = out.reshape(len(out), 16, 16)
-    groups[:] = q.reshape(groups.shape)
-    groups -= 4
-    groups *= (_float(blocks["d"]) * (scales.astype(np.float32) - 32))[:, :, None]
+    scales = _spread(low, 8, _HALVES, 15) | _spread(high, 4, _QUARTERS, 3) << 4
+    q = _spread(blocks["hmask"], 32, _BITS, 1)
+    q <<= 2
+    q |= _spread(blocks["qs"], 32, _QUARTERS, 3)
+    out[:] = q
+    out -= 4
+    out *= _each(_float(blocks["d"]) * (scales.astype(np.float32) - 32), 256)
 
 
 def _scales_and_minimums(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,40 +141,40 @@ def _scales_and_minimums(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     bytes 8 to 11 are the low four bits of the scales 4 to 7, the high halves those of the minimums 4 to 7; their upper
     two bits are the ones left in bytes 0 to 3 and 4 to 7.
     """
-    first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = np.concatenate([first & 63, (third & 15) | (first >> 2 & 48)], axis=1)
-    minimums = np.concatenate([second & 63, (third >> 4) | (second >> 2 & 48)], axis=1)
-    return scales, minimums
+    first, second, third = np.ascontiguousarray(packed.T).reshape(3, 4, -1)
+    found = np.empty((2, 8, len(packed)), np.uint8)
+    found[0, :4], found[0, 4:] = first & 63, third & 15 | first >> 2 & 48
+    found[1, :4], found[1, 4:] = second & 63, third >> 4 | second >> 2 & 48
+    return found[0].T, found[1].T
 
 
-def _scaled_groups(blocks: np.ndarray, groups: np.ndarray) -> None:
-    """Turn the numbers q of Q4_K or Q5_K, (n, 8, 32), into d s q - dmin m in place."""
+def _scale(blocks: np.ndarray, out: np.ndarray) -> None:
+    """Turn the numbers q of Q4_K or Q5_K into d s q - dmin m in place."""
     scales, minimums = _scales_and_minimums(blocks["scales"])
-    groups *= (_float(blocks["d"]) * scales)[:, :, None]
-    groups -= (_float(blocks["dmin"]) * minimums)[:, :, None]
+    out *= _each(_float(blocks["d"]) * scales, 256)
+    out -= _each(_float(blocks["dmin"]) * minimums, 256)
 
 
 def _q4_k(blocks: np.ndarray, out: np.ndarray) -> None:
-    groups = out.reshape(len(out), 8, 32)
-    groups[:] = _spread(blocks["qs"], 32, _HALVES, 15).reshape(groups.shape)
-    _scaled_groups(blocks, groups)
+    out[:] = _spread(blocks["qs"], 32, _HALVES, 15)
+    _scale(blocks, out)
 
 
 def _q5_k(blocks: np.ndarray, out: np.ndarray) -> None:
-    q = _spread(blocks["qs"], 32, _HALVES, 15).reshape(-1, 8, 32)
-    q |= _spread(blocks["qh"], 32, _BITS, 1).reshape(-1, 8, 32) << 4
-    groups = out.reshape(len(out), 8, 32)
-    groups[:] = q
-    _scaled_groups(blocks, groups)
+    q = _spread(blocks["qh"], 32, _BITS, 1)
+    q <<= 4
+    q |= _spread(blocks["qs"], 32, _HALVES, 15)
+    out[:] = q
+    _scale(blocks, out)
 
 
 def _q6_k(blocks: np.ndarray, out: np.ndarray) -> None:
-    q = _spread(blocks["ql"], 64, _HALVES, 15).reshape(-1, 256)
-    q |= _spread(blocks["qh"], 32, _QUARTERS, 3).reshape(-1, 256) << 4
-    groups = out.reshape(len(out), 16, 16)
-    groups[:] = q.reshape(groups.shape)
-    groups -= 32
-    groups *= (_float(blocks["d"]) * blocks["scales"])[:, :, None]
+    q = _spread(blocks["qh"], 32, _QUARTERS, 3)
+    q <<= 4
+    q |= _spread(blocks["ql"], 64, _HALVES, 15)
+    out[:] = q
+    out -= 32
+    out *= _each(_float(blocks["d"]) * blocks["scales"], 256)
 
 
 @dataclass(frozen=True)
