@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from hubcli.base import output
 from hubcli.errors import UsageError
+from hubcli.terminal import quantities
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _DEFAULTS = {"prompt": None, "tokens": 128, "temperature": 0.0, "seed": 0, "tokenizer_file": None}
@@ -33,7 +34,7 @@ def options(command: Command) -> Command:
             ),
             click.option(
                 "--temperature",
-                type=click.FloatRange(0, 100),
+                type=quantities.TEMPERATURE,
                 metavar="T",
                 default=0.0,
                 help="Draw from softmax(logits / T); 0 takes the most probable token.  [0]",

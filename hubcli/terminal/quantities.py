@@ -49,18 +49,23 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]
         return int(number) if self.kind == "size" else number
 
 
-class _Seconds(click.FloatRange):
-    """A number of seconds that a clock can count."""
+class _Finite(click.FloatRange):
+    """A number that is neither nan nor infinite; `unit` says what of."""
+
+    def __init__(self, least: float, most: float, unit: str) -> None:
+        super().__init__(least, most)
+        self.unit = unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse; neither nan nor inf is a time."""
+        """Parse; neither nan nor inf is a quantity."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is no number of seconds.", param, ctx)
+            self.fail(f"{value} is no {self.unit}.", param, ctx)
         return number
 
 
-SECONDS = _Seconds(0.1, 1e9)
+SECONDS = _Finite(0.1, 1e9, "number of seconds")
+TEMPERATURE = _Finite(0, 100, "temperature")
 SIZE = _Quantity("size")
 DURATION = _Quantity("time")
 

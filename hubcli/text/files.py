@@ -56,9 +56,8 @@ def _of_gguf(path: Path, tokenizer_file: Path | None) -> Model:
     import engine
     from engine.serialization.gguf import open_gguf
 
-    with _read(path, lambda: open_gguf(path)) as file:
-        metadata = dict(file.metadata)
-        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    file = _read(path, lambda: open_gguf(path))
+    metadata, shapes = file.metadata, {name: tensor.shape for name, tensor in file.tensors.items()}
     embedding = shapes.get("token_embd.weight", ())
     if len(embedding) != 2:
         raise IntegrityError(f"{path} has no matrix token_embd.weight, which a model for text begins with")

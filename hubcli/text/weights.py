@@ -124,8 +124,9 @@ def require_memory(count: int, where: str) -> None:
     if free is not None and 4 * count > free:
         from hubcli.base import output
 
+        needed = output.size(4 * count)
         raise HubError(
-            f"{where} has {count:,} weights, {output.size(4 * count)} in float32; {output.size(free)} of memory are free",
+            f"{where} has {count:,} weights, {needed} in float32, and {output.size(free)} of memory are free",
             hint="weights are computed with in float32 so far: take a smaller model",
         )
 

@@ -12,7 +12,10 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from hubcli.errors import HubError, IntegrityError
 from hubcli.text import tokenizer
 
-TEXT = "The quick brown fox jumps over 13 lazy dogs, 2024 times. It's naïve: größer, 東京, 😀!\n\nSo they'd say  it again. "
+TEXT = (
+    "The quick brown fox jumps over 13 lazy dogs, 2024 times. It's naïve: größer, 東京, 😀!\n\n"
+    "So they'd say  it again. "
+)
 
 
 def trained(pre: Any) -> tokenizers.Tokenizer:
