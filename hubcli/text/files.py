@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError
+from hubcli.running import checkpoints
 from hubcli.text import config, tokenizer, weights
 from hubcli.text.network import Decoder
 from hubcli.text.tokenizer import Tokenizer
@@ -118,6 +119,6 @@ def _read(path: Path, read: Callable[[], T]) -> T:
     try:
         return read()
     except UnpicklingError as error:
-        raise IntegrityError(f"{path} was refused: {error}") from None
+        raise checkpoints.as_refused(str(path), error) from None
     except MemoryError:
         raise HubError(f"{path} does not fit into memory") from None
