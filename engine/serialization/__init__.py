@@ -1,4 +1,4 @@
-"""Checkpoints: `load` and `save` for torch's zip, legacy and tar files and for safetensors.
+"""Checkpoints: `load` and `save` for torch's zip, legacy and tar files and for safetensors; `load` for GGUF.
 
 Reading never runs code from a file: see Note [Why an interpreter] in unpickler.py.
 """
@@ -86,7 +86,7 @@ def load(
     shards: Mapping[str, Any] | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Read what `save`, torch.save or safetensors wrote (torch.load).
+    """Read what `save`, torch.save, safetensors or llama.cpp (GGUF) wrote (torch.load).
 
     Files are read by an interpreter that builds tensors, containers, numbers and values of the standard library
     (`argparse.Namespace`, paths, dates, ...) and calls nothing.  A member of an enumeration whose class cannot be

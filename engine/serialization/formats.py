@@ -14,6 +14,8 @@ from . import placeholders, plain
 from .allow import AllowList
 from .arrays import ArrayBuilder
 from .errors import DEFAULT_LIMITS, CallerError, Limits, UnpicklingError, UnsupportedGlobalError, shown
+from .gguf import MAGIC as GGUF_MAGIC
+from .gguf import LazyArray, open_gguf, read_gguf, storage_of
 from .globals import Builder, SafeResolver
 from .readers import list_globals, read_legacy, read_tar, read_zip
 from .safetensors import looks_like, read_safetensors, write_safetensors
@@ -42,13 +44,14 @@ _OTHERS = (
     (b"\x89HDF", "an HDF5 file (Keras)"),
     (b"\x93NUMPY", "a numpy .npy file"),
     (b"version https://git-lfs", "a Git LFS pointer: the weights themselves were not fetched"),
-    (b"GGUF", "a GGUF file"),
 )
 
 
 def format_of(source: Source) -> str:
-    """`zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors` or `unknown`, from the content alone."""
+    """`zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors`, `gguf` or `unknown`, from the content alone."""
     head = bytes(source.data[:512])
+    if head[:4] == GGUF_MAGIC:
+        return "gguf"
     if head[:4] == b"PK\x03\x04":
         try:
             names = ZipArchive(source).entries
@@ -76,7 +79,8 @@ def _old_tar(head: bytes) -> bool:
 
 
 def sniff(f: Any) -> str:
-    """The format of a file: `zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors`, `sharded` or `unknown`.
+    """The format of a file: `zip`, `torchscript`, `package`, `legacy`, `tar`, `safetensors`, `gguf`, `sharded` or
+    `unknown`.
 
     f: path or seekable binary file object, which is left where it was.  An index of a sharded checkpoint is known by
     its name.
@@ -129,8 +133,9 @@ def read(
 ) -> Any:
     """The object in a checkpoint of any format (or of `formats` only), its tensors made by `builder`.
 
-    A safetensors file gives a dict, and so does the index of a sharded checkpoint: by the name of a path, or where
-    `shards` says where its files are.  mmap=True demands a mapping, which only zip and safetensors permit.
+    A safetensors or GGUF file gives a dict, and so does the index of a sharded checkpoint: by the name of a path, or
+    where `shards` says where its files are.  mmap=True demands a mapping, which only zip, safetensors and GGUF permit
+    (there quantized tensors are computed, as float32).
     """
     if shards is not None or (is_index(f) and not formats):
         one = lambda path: read(path, builder, allow=allow, mmap=mmap, encoding=encoding, limits=limits)
@@ -143,7 +148,7 @@ def read(
                 raise _package()
             if formats and kind not in formats and kind != "unknown":
                 raise UnpicklingError(f"the file has the format {kind}, not {' or '.join(formats)}")
-            if mmap and kind not in ("zip", "torchscript", "safetensors"):
+            if mmap and kind not in ("zip", "torchscript", "safetensors", "gguf"):
                 if kind == "unknown":
                     raise _unknown(source)
                 raise RuntimeError(
@@ -163,6 +168,9 @@ def read(
             elif kind == "safetensors":
                 arrays, _ = read_safetensors(source, limits)
                 result = {name: builder.tensor(array, storage, False) for name, (array, storage) in arrays.items()}
+            elif kind == "gguf":
+                found = read_gguf(source, limits).tensors
+                result = {name: builder.tensor(*storage_of(one), False) for name, one in found.items()}
             else:
                 raise _unknown(source)
             source.finish(end)
@@ -214,7 +222,7 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
         source = Source(f)
         try:
             kind = format_of(source)
-            if kind == "safetensors":
+            if kind in ("safetensors", "gguf"):
                 return []
             if kind not in ("zip", "legacy", "tar"):
                 if kind == "package":
@@ -235,14 +243,15 @@ class Description:
     """The contents of a checkpoint: tensors as (name, shape, dtype), paths of other values, files, bytes of the
     tensors.
 
-    Names are those that `convert` would give.  metadata: that of a safetensors file.  files: of a sharded checkpoint.
+    Names are those that `convert` would give.  metadata: that of a safetensors or GGUF file.  files: of a sharded
+    checkpoint.  The types of a GGUF file's tensors are named as there (`Q4_K`), and bytes are those in the file.
     """
 
     format: str
     tensors: tuple[tuple[str, tuple[int, ...], str], ...]
     bytes: int
     others: tuple[str, ...] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     files: tuple[str, ...] = ()
 
 
@@ -252,6 +261,10 @@ def describe(f: Any, names: Iterable[str] = ()) -> Description:
     names: of classes that the file may name, as `safe_names` takes them.  Raises UnpicklingError for a bad file.
     """
     kind = sniff(f)
+    if kind == "gguf":
+        found = open_gguf(f)
+        rows = tuple((name, one.shape, one.type) for name, one in found.tensors.items())
+        return Description(kind, rows, sum(one.data.nbytes for one in found.tensors.values()), (), found.metadata)
     tensors, others = _named_tensors(read_arrays(f, names=names))
     listed = tuple((name, array.shape, array.dtype.name) for name, array in tensors.items())
     files = tuple(dict.fromkeys(read_index(f).values())) if kind == "sharded" else ()
@@ -307,6 +320,8 @@ def convert(
     if format not in ("safetensors", "zip", "legacy"):
         raise ValueError(f"unknown format {format!r}: use safetensors, zip or legacy")
     metadata = _metadata(source)
+    if format == "safetensors" and _is_gguf(source):
+        return _from_gguf(source, target, key, metadata)
     if format == "safetensors":
         tensors, skipped = _named_tensors(_entry(read_arrays(source, names=names), key))
         shared = _sharing(tensors)
@@ -329,18 +344,44 @@ def convert(
     return Conversion(written, count, format, lost)
 
 
+def _is_gguf(f: Any) -> bool:
+    return (is_path(f) or f.seekable()) and sniff(f) == "gguf"
+
+
+def _from_gguf(source: Any, target: Any, key: str | None, metadata: Mapping[str, str]) -> Conversion:
+    """Write the tensors of a GGUF file as safetensors: one at a time, so that memory holds one of them."""
+    from .writers import opened
+
+    found = open_gguf(source)
+    with naming(source):
+        tensors = {name: LazyArray(one) for name, one in found.tensors.items()}
+        if key is not None:
+            tensors = {"tensor": _entry(tensors, key)}
+        with opened(target) as f:
+            written = write_safetensors(tensors, f, {"format": "pt"} | metadata)
+    skipped = tuple(name for name in found.metadata if name not in metadata)
+    return Conversion(written, len(tensors), "safetensors", skipped)
+
+
 def _metadata(f: Any) -> dict[str, str]:
-    """The metadata of a safetensors file; {} for the other formats.  A file object is left where it was."""
+    """The metadata of a safetensors file, and that of a GGUF file as far as it is numbers and texts; {} for the other
+    formats.  A file object is left where it was."""
     if not is_path(f) and not f.seekable():
         return {}
-    if sniff(f) != "safetensors":
+    kind = sniff(f)
+    if kind not in ("safetensors", "gguf"):
         return {}
     here = None if is_path(f) else f.tell()
-    source = Source(f)
     try:
-        return read_safetensors(source)[1]
+        if kind == "gguf":
+            values = open_gguf(f).metadata
+            return {name: str(value) for name, value in values.items() if not isinstance(value, list)}
+        source = Source(f)
+        try:
+            return read_safetensors(source)[1]
+        finally:
+            source.close()
     finally:
-        source.close()
         if here is not None:
             f.seek(here)
 

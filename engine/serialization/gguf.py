@@ -23,9 +23,8 @@ from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
 from .gguf_blocks import TYPE_CODES, TYPES, ElementType, dequantized, quantized
 from .records import MAX_DIMS, RawStorage, numpy_dtype
 from .source import Source, naming
-from .writers import opened
 
-__all__ = ["MAGIC", "GgufFile", "GgufTensor", "open_gguf", "read_gguf", "storage_of", "write_gguf"]
+__all__ = ["MAGIC", "GgufFile", "GgufTensor", "LazyArray", "open_gguf", "read_gguf", "storage_of", "write_gguf"]
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -73,18 +72,22 @@ class GgufTensor:
         """The name of the dtype that holds the values: the file's own, or float32 for quantized ones."""
         return self.kind.dense or "float32"
 
+    def check(self) -> None:
+        """Raise UnpicklingError for a type whose values are not read (IQ2_XS and its like)."""
+        if self.kind.dense is None and self.kind.dequantize is None:
+            raise UnpicklingError(f"the tensor {shown(self.name)} has the type {self.type}, which is not supported")
+
     def array(self, dtype: str | None = "float32") -> np.ndarray:
         """The values, an array of `shape`; None stands for the tensor's own dtype.
 
         Shares the memory of `data` where no conversion is needed.  Quantized values are computed in float32, a few
-        blocks at a time.  Raises UnpicklingError for types whose values are not read (IQ2_XS and its like).
+        blocks at a time.  Raises UnpicklingError as `check` does.
         """
+        self.check()
         kind, wanted = self.kind, numpy_dtype(dtype or self.dtype)
         if kind.dense is not None:
             found = self.data.view(numpy_dtype(kind.dense).newbyteorder("<")).reshape(self.shape)
             return found.astype(wanted, copy=not found.flags.aligned)
-        if kind.dequantize is None:
-            raise UnpicklingError(f"the tensor {shown(self.name)} has the type {self.type}, which is not supported")
         return dequantized(kind, self.data, wanted).reshape(self.shape)
 
 
@@ -99,6 +102,21 @@ class GgufFile:
     version: int
     metadata: dict[str, Any]
     tensors: dict[str, GgufTensor]
+
+
+class LazyArray:
+    """The values of a tensor in its own dtype, computed when numpy asks for them and not retained.
+
+    Raises UnpicklingError, when it is made, for a type whose values are not read.
+    """
+
+    def __init__(self, tensor: GgufTensor) -> None:
+        tensor.check()
+        self.tensor, self.shape, self.dtype = tensor, tensor.shape, numpy_dtype(tensor.dtype)
+        self.nbytes = math.prod(tensor.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.tensor.array(None), dtype, copy=copy)
 
 
 class _Header:
@@ -353,6 +371,8 @@ def write_gguf(f: Any, metadata: Mapping[str, Any], tensors: Mapping[str, Any]) 
     I8 to I64), a pair of an array and the type to write it as (F32, F16, BF16, Q8_0, Q4_0), or a GgufTensor as it is.
     Raises TypeError and ValueError for what the format lacks.
     """
+    from .writers import opened  # for the weight: readers need none of it
+
     alignment = int(metadata.get("general.alignment", _ALIGNMENT))
     ready = [value if isinstance(value, GgufTensor) else _tensor(name, value) for name, value in tensors.items()]
     head = [MAGIC, struct.pack("<IQQ", 3, len(ready), len(metadata))]

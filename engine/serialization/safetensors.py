@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from engine.core.checks import contiguous_strides
 from .errors import DEFAULT_LIMITS, Limits, UnpicklingError, shown
 from .records import MAX_DIMS, RawStorage, strided
 from .source import ALIGNMENT, Source
+
+if TYPE_CHECKING:
+    from .gguf import LazyArray
 
 __all__ = ["looks_like", "read_safetensors", "write_safetensors"]
 
@@ -143,12 +146,14 @@ def read_safetensors(
     return {name: result[name] for name in header}, metadata
 
 
-def write_safetensors(tensors: Mapping[str, np.ndarray], f: Any, metadata: Mapping[str, str] | None = None) -> int:
+def write_safetensors(
+    tensors: Mapping[str, np.ndarray | LazyArray], f: Any, metadata: Mapping[str, str] | None = None
+) -> int:
     """Write arrays by name to a binary file object; returns the number of bytes.
 
     Each tensor is written whole and contiguous, widest elements first so that all are aligned; the data begin at
-    a multiple of 64 bytes.  Memory that tensors share is written once for each.  Raises TypeError for names or
-    metadata that are not text and for complex128, which the format lacks.
+    a multiple of 64 bytes.  Memory that tensors share is written once for each; a `LazyArray` is computed when it is
+    written.  Raises TypeError for names or metadata that are not text and for complex128, which the format lacks.
     """
     from engine.core import dtypes
     from engine.encoded import float8
@@ -173,7 +178,8 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], f: Any, metadata: Mappi
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     f.write(struct.pack("<Q", len(text)) + text)
-    for _, array in order:
+    for _, values in order:
+        array = np.asarray(values)
         swapped = array.dtype.kind in "iufc" and array.itemsize > 1
         little = array.astype(array.dtype.newbyteorder("<"), copy=False) if swapped else array
         f.write(memoryview(np.ascontiguousarray(little).reshape(-1).view(np.uint8)))
