@@ -48,6 +48,7 @@ GUIDES = {
         "Serve a mirror": "docs/how-to/mirror.md",
         "Use the sandbox": "docs/how-to/sandbox.md",
         "Use ONNX files": "docs/how-to/onnx.md",
+        "Generate text": "docs/how-to/text.md",
         "Profile": "docs/how-to/profiling.md",
         "Run on NVIDIA GPUs": "docs/how-to/gpu.md",
         "Run in several processes": "docs/how-to/scaling.md",

@@ -77,8 +77,10 @@ def wanted(options: dict[str, Any]) -> dict[str, Any] | None:
     return given if has_prompt else None
 
 
-def require_input(sources: tuple[str, ...]) -> None:
+def require_input(spec: str, sources: tuple[str, ...]) -> None:
     """Raise click's error for a missing option where neither --input nor --prompt is given."""
+    if spec.endswith(".gguf"):
+        raise UsageError("a GGUF file continues a text: give --prompt TEXT")
     if not sources:
         context = click.get_current_context()
         parameter = next(one for one in context.command.params if one.name == "sources")

@@ -213,6 +213,17 @@ SCHEMAS: dict[str, Schema] = {
         prepared=maybe(TEXT),
         seconds=NUMBER,
     ),
+    "hub run MODEL --prompt TEXT": document(
+        file=TEXT,
+        architecture=TEXT,
+        prompt={"type": "string"},
+        text={"type": "string"},
+        tokens=COUNT,
+        prompt_tokens=COUNT,
+        finish={"enum": ["stop", "length"]},
+        seconds=record(load=NUMBER, first=NUMBER, all=NUMBER),
+        tokens_per_second=maybe(NUMBER),
+    ),
     "hub check SPEC": document(
         results=each(
             record(

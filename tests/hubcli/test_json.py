@@ -20,6 +20,7 @@ from engine.package import PackageExporter
 from hubcli.terminal import cli
 from tests.hubcli.models import Model
 from tests.hubcli.schemas import SCHEMAS, complaints
+from tests.hubcli.text.models import write_gpt2
 from tests.servers import Repository, file_server, git_server
 
 PAGE = Path(cli.__file__).parents[2] / "docs" / "reference" / "json.md"
@@ -53,6 +54,7 @@ COMMANDS = {
         "--labels",
         "{dir}/labels.txt",
     ],
+    "hub run MODEL --prompt TEXT": ["run", "{dir}/gpt2", "--prompt", "3A", "--tokens", "4"],
     "hub check SPEC": [
         "check",
         "o/m:v1",
@@ -157,6 +159,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
         exporter.save_source_string("net", "import math\n")
         exporter.save_pickle("model", "model.pkl", {"a": weight})
         exporter.save_text("notes", "a.txt", "hello")
+    write_gpt2(root / "gpt2")
     (root / "labels.txt").write_text("one\ntwo\nthree\n")
     (root / "trusted_list").write_text("pytorch_vision\n")
     with file_server(root / "files") as files, git_server(root / "served") as served:

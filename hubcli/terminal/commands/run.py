@@ -72,7 +72,7 @@ def run(
     text = generating.wanted(options)
     if text is not None:
         return generating.generate(spec, **text)
-    generating.require_input(sources)
+    generating.require_input(spec, sources)
     if target == "-" and out.json:
         raise UsageError("--output - and --json would share stdout", hint="give --output a file")
     if labels is not None and top is None:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, pre_tokenizers
+from tokenizers import models as bpe
+
+import engine
+from engine.serialization import save_safetensors
+from engine.serialization.gguf import write_gguf
 
 VOCABULARY, WIDTH, HIDDEN, LAYERS, HEADS, CONTEXT = 64, 24, 40, 2, 4, 32
 TOKENS = (3, 17, 42, 5, 60)
+# letters for the tokens of the small models: what they say can be read
+LETTERS = "".join(chr(ord("0") + number) for number in range(VOCABULARY))
 
 _LLAMA = {
     "vocab_size": VOCABULARY,
@@ -108,3 +121,67 @@ def state(kind: str, torch: Any) -> dict[str, Any]:
 def close(found: Sequence[float], expected: Sequence[float]) -> bool:
     """Return whether numbers agree to four digits."""
     return len(found) == len(expected) and all(abs(a - b) <= 1e-4 * max(1.0, abs(b)) for a, b in zip(found, expected))
+
+
+def write_tokenizer(path: Path) -> None:
+    """Write a tokenizer.json that knows single letters."""
+    vocabulary = {letter: number for number, letter in enumerate(LETTERS)}
+    made = tokenizers.Tokenizer(bpe.BPE(vocabulary, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.save(str(path))
+
+
+def write_gpt2(folder: Path) -> None:
+    """Write the small GPT-2 as the transformers library does."""
+    folder.mkdir()
+    save_safetensors(state("gpt2", engine), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(CONFIGS["gpt2"]))
+    write_tokenizer(folder / "tokenizer.json")
+
+
+def write_llama(path: Path, **metadata: Any) -> None:
+    """Write the small Llama as llama.cpp's converter does: pairs side by side, other names."""
+    names = {
+        "model.embed_tokens": "token_embd",
+        "model.norm": "output_norm",
+        "lm_head": "output",
+        "input_layernorm": "attn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }
+    tensors: dict[str, np.ndarray] = {}
+    for name, tensor in state("llama", engine).items():
+        array = tensor.numpy()
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            array = array.reshape(-1, 2, 3, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
+        for old, new in names.items():
+            name = name.replace(old, new)
+        tensors[name.replace("model.layers", "blk")] = np.ascontiguousarray(array)
+    write_gguf(
+        path,
+        {
+            "general.architecture": "llama",
+            "llama.block_count": LAYERS,
+            "llama.context_length": CONTEXT,
+            "llama.embedding_length": WIDTH,
+            "llama.feed_forward_length": HIDDEN,
+            "llama.attention.head_count": HEADS,
+            "llama.attention.head_count_kv": 2,
+            "llama.attention.layer_norm_rms_epsilon": 1e-5,
+            "llama.rope.freq_base": 500.0,
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": "gpt-2",
+            "tokenizer.ggml.tokens": list(LETTERS),
+            "tokenizer.ggml.merges": [],
+            "tokenizer.ggml.eos_token_id": 1,
+            **metadata,
+        },
+        tensors,
+    )

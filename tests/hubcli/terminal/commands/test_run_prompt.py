@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import tokenizers
 from click.testing import CliRunner, Result
-from tokenizers import decoders, pre_tokenizers
 
-import engine
-from engine.serialization import save_safetensors
-from engine.serialization.gguf import write_gguf
 from hubcli.terminal import cli
 from tests.hubcli.text import models
+from tests.hubcli.text.models import LETTERS, write_gpt2, write_llama
 from tests.hubcli.text.test_network import GREEDY
 
-# letters for the tokens of the small models: what they say can be read
-LETTERS = "".join(chr(ord("0") + number) for number in range(models.VOCABULARY))
 PROMPT = "".join(LETTERS[token] for token in models.TOKENS)
 
 
@@ -32,76 +24,16 @@ def said(kind: str, count: int = 8) -> str:
     return "".join(LETTERS[token] for token in GREEDY[kind][:count])
 
 
-def write_tokenizer(path: Path) -> None:
-    vocabulary = {letter: number for number, letter in enumerate(LETTERS)}
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.save(str(path))
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a GPT-2 in safetensors, and one with a Llama as GGUF, the working folder above them."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "gpt2").mkdir()
-    save_safetensors(models.state("gpt2", engine), tmp_path / "gpt2" / "model.safetensors")
-    (tmp_path / "gpt2" / "config.json").write_text(json.dumps(models.CONFIGS["gpt2"]))
-    write_tokenizer(tmp_path / "gpt2" / "tokenizer.json")
+    write_gpt2(tmp_path / "gpt2")
     write_llama(tmp_path / "llama.gguf")
     return tmp_path
 
 
-def write_llama(path: Path, **metadata: Any) -> None:
-    """Write the small Llama as llama.cpp's converter does: pairs side by side, other names."""
-    names = {
-        "model.embed_tokens": "token_embd",
-        "model.norm": "output_norm",
-        "lm_head": "output",
-        "input_layernorm": "attn_norm",
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-        "post_attention_layernorm": "ffn_norm",
-        "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-    }
-    tensors: dict[str, np.ndarray] = {}
-    for name, tensor in models.state("llama", engine).items():
-        array = tensor.numpy()
-        if name.endswith(("q_proj.weight", "k_proj.weight")):
-            array = array.reshape(-1, 2, 3, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-        for old, new in names.items():
-            name = name.replace(old, new)
-        tensors[name.replace("model.layers", "blk")] = np.ascontiguousarray(array)
-    write_gguf(
-        path,
-        {
-            "general.architecture": "llama",
-            "llama.block_count": models.LAYERS,
-            "llama.context_length": models.CONTEXT,
-            "llama.embedding_length": models.WIDTH,
-            "llama.feed_forward_length": models.HIDDEN,
-            "llama.attention.head_count": models.HEADS,
-            "llama.attention.head_count_kv": 2,
-            "llama.attention.layer_norm_rms_epsilon": 1e-5,
-            "llama.rope.freq_base": 500.0,
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": "gpt-2",
-            "tokenizer.ggml.tokens": list(LETTERS),
-            "tokenizer.ggml.merges": [],
-            "tokenizer.ggml.eos_token_id": 1,
-            **metadata,
-        },
-        tensors,
-    )
-
-
-@pytest.mark.parametrize(
-    ("spec", "kind"), [("gpt2", "gpt2"), ("gpt2/model.safetensors", "gpt2"), ("llama.gguf", "llama")]
-)
+@pytest.mark.parametrize("spec", ["gpt2", "gpt2/model.safetensors", "llama.gguf"])
 def test_what_follows_the_prompt_is_printed(folder: Path, spec: str) -> None:
     kind = "llama" if spec == "llama.gguf" else "gpt2"
     result = hub("run", spec, "--prompt", PROMPT, "--tokens", "8")
@@ -152,6 +84,7 @@ def test_control_characters_do_not_reach_the_terminal(folder: Path) -> None:
         (("gpt2", "--prompt", "a", "--sandbox"), 2, "--sandbox does not go with --prompt"),
         (("gpt2", "--tokens", "3"), 2, "--tokens is for --prompt"),
         (("gpt2",), 2, "Missing option '--input'"),
+        (("llama.gguf", "--input", "x.npy"), 2, "a GGUF file continues a text: give --prompt TEXT"),
         (("absent.gguf", "--prompt", "a"), 3, "there is no file absent.gguf"),
         ((".", "--prompt", "a"), 3, "has no model.safetensors"),
         (("gpt2/config.json", "--prompt", "a"), 2, "takes a GGUF or safetensors file, not config.json"),
