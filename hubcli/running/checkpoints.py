@@ -22,10 +22,10 @@ from hubcli.cache.weights import Weight
 from hubcli.errors import HubError, IntegrityError, LockMismatchError, NotFoundError, UsageError
 from hubcli.net.http import fetch as http
 from hubcli.net.storage import huggingface
-from hubcli.running import isolation
+from hubcli.running import gguf_files, isolation
 
 _NAMED = 8  # names that a hint gives
-_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".index.json")
+_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".gguf", ".index.json")
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -118,7 +118,10 @@ def find(text: str) -> Path | None:
 
 
 def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return what `hub show` tells of a checkpoint: its tensors, and the names of what else is in it."""
+    """Return what `hub show` tells of a checkpoint: its tensors, and the names of what else is in it.
+
+    A GGUF file has more to tell: `gguf_files.facts`.
+    """
     from engine import serialization
 
     try:
@@ -128,7 +131,7 @@ def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
         raise as_refused(str(path), error) from None
     except MemoryError:
         raise HubError(f"{path} does not fit into memory") from None
-    return {
+    found: dict[str, Any] = {
         "file": str(path),
         "format": described.format,
         "size": size,
@@ -138,6 +141,10 @@ def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
         "others": list(described.others),
         "metadata": dict(described.metadata),
     }
+    if described.format == "gguf":
+        del found["others"]  # it holds nothing else
+        found |= gguf_files.facts(described.metadata, described.tensors, described.bytes)
+    return found
 
 
 def files_of(path: Path) -> list[Path]:
@@ -169,7 +176,7 @@ def read_sharded(
     except pickle.UnpicklingError as error:
         raise as_refused(name, error) from None
     base = huggingface.resolved(url)
-    found = {
+    found: dict[str, Any] = {
         file: weights.obtain(urljoin(base, quote(file)), model_dir, progress=progress, checkpoint=True)
         for file in files
     }
@@ -215,7 +222,10 @@ def require_checkpoint(weight: Weight, path: Path, names: Sequence[str] = ()) ->
 
     with _unzipped(path, weight.file) as file:
         try:
-            serialization.read_arrays(file, names=names)
+            if serialization.sniff(file) == "gguf":  # its values need no check, and would fill the memory
+                serialization.describe(file)
+            else:
+                serialization.read_arrays(file, names=names)
         except pickle.UnpicklingError as error:
             found = as_refused(weight.file, error)
             if "nsupported" not in found.message and "not supported" not in found.message:
@@ -258,11 +268,11 @@ def explained(error: BaseException, where: str, spec: str) -> IntegrityError | N
 
 
 def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
-    """torch.load; safetensors, which it does not know, go through the engine's reader."""
+    """torch.load; safetensors and GGUF, which it does not know, go through the engine's reader."""
     torch = isolation.import_framework("torch")
     with file.open("rb") as opened:
         head = opened.read(9)
-    if head[8:] != b"{":
+    if head[8:] != b"{" and head[:4] != b"GGUF":
         return torch.load(file, map_location=map_location, weights_only=weights_only)
     from engine import serialization
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hubcli.workflows.preview import Preview
 
 _SHOWN = 20  # names of values that are no tensors
+_LONGEST = 80  # characters of a value of metadata, which may be a program (a chat template)
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow", "needs-network": "yellow"}
 
 
@@ -85,6 +86,29 @@ def checkpoint(document: dict[str, Any]) -> str:
         plain["others"] += f" and {len(document['others']) - _SHOWN} more"
     rows = [(f"  {one['name']}", one["dtype"], " x ".join(map(str, one["shape"]))) for one in document["tensors"]]
     return "\n".join([output.table(list(plain.items())), *(["", "tensors", output.table(rows)] if rows else [])])
+
+
+def gguf(document: dict[str, Any]) -> str:
+    plain = {"file": document["file"], "format": document["format"], "size": output.size(document["size"])}
+    plain["architecture"] = document["architecture"] or "-"
+    bits = "" if document["bits"] is None else f" ({document['bits']:g} bits each)"
+    plain["parameters"] = f"{document['parameters']:,}{bits}"
+    plain["context length"] = "-" if document["context_length"] is None else f"{document['context_length']:,}"
+    plain["types"] = ", ".join(f"{one['type']} ({one['tensors']})" for one in document["types"]) or "-"
+    plain["tensors"] = f"{len(document['tensors'])} ({output.size(document['bytes'])})"
+    metadata = [(f"  {key}", _metadata_value(value)) for key, value in document["metadata"].items()]
+    tensors = [(f"  {one['name']}", one["dtype"], " x ".join(map(str, one["shape"]))) for one in document["tensors"]]
+    lines = [output.table(list(plain.items()))]
+    for title, rows in (("metadata", metadata), ("tensors", tensors)):
+        if rows:
+            lines += ["", title, output.table(rows)]
+    return "\n".join(lines)
+
+
+def _metadata_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value['length']:,} values"
+    return output.cut(", ".join(map(str, value)) if isinstance(value, list) else str(value), _LONGEST)
 
 
 def onnx(document: dict[str, Any]) -> str:

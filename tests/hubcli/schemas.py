@@ -58,6 +58,9 @@ TEXT = text()
 COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number", "minimum": 0}
 FLAG: Schema = {"type": "boolean"}
+METADATA: Schema = {
+    "anyOf": [{"type": ["string", "number", "boolean", "array"]}, record(length={"type": "integer", "minimum": 9})]
+}
 COMMIT = text("^[0-9a-f]{40}([0-9a-f]{24})?$")
 SHA256 = text("^[0-9a-f]{64}$")
 DIRHASH = text("^h1:[A-Za-z0-9+/]{43}=$")
@@ -174,6 +177,20 @@ SCHEMAS: dict[str, Schema] = {
         bytes=COUNT,
         others=each({"type": "string"}),
         metadata={"type": "object"},
+    ),
+    "hub show GGUF": document(
+        file=TEXT,
+        format={"const": "gguf"},
+        size=COUNT,
+        files=each(TEXT),
+        tensors=each(record(name=TEXT, shape=SHAPE, dtype=TEXT)),
+        bytes=COUNT,
+        metadata={"type": "object", "additionalProperties": METADATA},
+        architecture=maybe(TEXT),
+        parameters=COUNT,
+        bits=maybe(NUMBER),
+        context_length=maybe(COUNT),
+        types=each(record(type=TEXT, tensors=COUNT)),
     ),
     "hub show FILE": document(
         path=TEXT,

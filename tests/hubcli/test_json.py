@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 
 import engine
 from engine.package import PackageExporter
+from engine.serialization.gguf import write_gguf
 from hubcli.terminal import cli
 from tests.hubcli.models import Model
 from tests.hubcli.schemas import SCHEMAS, complaints
@@ -69,6 +70,7 @@ COMMANDS = {
     "hub show ARCHIVE": ["show", "tests/engine/jit/archives/2.13.0/convnet.pt"],
     "hub show PACKAGE": ["show", "{dir}/package.pt"],
     "hub show CHECKPOINT": ["show", "{dir}/tied.pth"],
+    "hub show GGUF": ["show", "{dir}/net.gguf"],
     "hub export SPEC ENTRYPOINT": [
         "export",
         "o/m:v1",
@@ -155,6 +157,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     np.save(root / "x.npy", np.ones((1, 2), np.float32))
     weight = engine.ones(2)
     engine.save({"a": weight, "b": weight, "epoch": 3}, root / "tied.pth")
+    gguf = {"general.architecture": "gpt2", "gpt2.context_length": 1024, "tokenizer.ggml.tokens": ["a"] * 9}
+    write_gguf(root / "net.gguf", gguf, {"output.weight": (np.ones((2, 32)), "Q8_0")})
     with PackageExporter(root / "package.pt") as exporter:
         exporter.save_source_string("net", "import math\n")
         exporter.save_pickle("model", "model.pkl", {"a": weight})

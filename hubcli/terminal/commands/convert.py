@@ -31,8 +31,9 @@ _NAMED = 5  # names that a message gives before it says how many more there are
 def convert(source: str, target: Path, form: str | None, key: str | None, force: bool, allow: tuple[str, ...]) -> None:
     """Rewrite the checkpoint IN as OUT, safely.
 
-    IN is a zip .pth, a legacy or tar file of older releases, or safetensors, whatever its name; of a
-    TorchScript archive the parameters and buffers are written, its program is left behind.
+    IN is a zip .pth, a legacy or tar file of older releases, safetensors or GGUF, whatever its name; of a
+    TorchScript archive the parameters and buffers are written, its program is left behind.  Quantized
+    tensors of a GGUF file become float32.
     """
     if not Path(source).is_file():  # a pipe would keep us waiting
         raise UsageError(f"{source} is no plain file")

@@ -24,6 +24,7 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None, allow: t
     Of a torch.package archive: its modules, its pickles and what they name; none of its code runs.
     Of an ONNX file: its inputs, outputs, operators and size.
     Of a checkpoint (.pth, .safetensors, or the .index.json of one in several files): its tensors.
+    Of a GGUF file: also the architecture, the context length, the kinds of quantization, the metadata.
     """
     from hubcli.running import archives, checkpoints, onnx_files
 
@@ -37,7 +38,8 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None, allow: t
     archive = archives.find(spec) or checkpoints.find(spec)
     if archive is not None and not archives.is_archive(archive):
         document_ = checkpoints.document(archive, allow)
-        output.Output.current().result(document_, lambda: output.printable(reports.checkpoint(document_)))
+        report = reports.gguf if document_["format"] == "gguf" else reports.checkpoint
+        output.Output.current().result(document_, lambda: output.printable(report(document_)))
         return
     if archive is not None:
         document_ = archives.document(archive)
