@@ -13,6 +13,7 @@ import os
 import re
 from builtins import list as _list
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlparse
@@ -427,25 +428,28 @@ def _checkout(
         repo_or_dir = os.path.abspath(os.path.expanduser(repo_or_dir))
     spec = RepoSpec.parse(repo_or_dir)
     now = weights.caller.get()
-    gated = now is not None and now.gated
+    gated = now is not None and now.gated  # code that a command runs cannot consent in the user's place
+    request = Request.current(reload=force_reload)
+    if not gated:
+        request = replace(request, trust=gates.of_trust_repo(trust_repo, spec))
     known = None
     with hinting():
-        if fits is not None and not force_reload and Request.current().lock is None:
+        if fits is not None and not request.reload and request.lock is None:
             known = Cache.current().lookup(spec)
             if known is not None:
                 fits(known)
-        if gated:  # code that a command runs cannot consent in the user's place
-            gates.before_fetch(spec, entrypoint, reload=force_reload)
+        if gated:
+            gates.before_fetch(spec, request)
         else:
-            gates.consent(spec, trust_repo, function, reload=force_reload)
-        checkout = Cache.current().checkout(spec, Request.current(reload=force_reload))
+            gates.consent(spec, request, function)
+        checkout = Cache.current().checkout(spec, request)
     _say_cached(checkout, verbose)
     if fits is not None and known is None:
         fits(checkout)
     if gated:
-        gates.require(checkout, entrypoint)
+        gates.require(checkout, entrypoint, request)
     else:
-        gates.consent_to(checkout, trust_repo, function)
+        gates.consent_to(checkout, request, function)
     return checkout
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from hubcli.base import settings
+from hubcli.base.request import Request, Trust
 from hubcli.errors import UsageError
 from hubcli.terminal import quantities
 
@@ -27,13 +28,12 @@ _SANDBOX = ("on", "off", "best-effort")
 class Execution(NamedTuple):
     """The options with which a command runs repository code.
 
-    `trust` is the option alone, for `trust.require`, and so is `sandbox` (on, off, best-effort), for
+    `request` has --trust and --force-reload.  `sandbox` is the option alone (on, off, best-effort), for
     `sandbox.choose`.
     """
 
-    trust: str | None
+    request: Request
     framework: str
-    force_reload: bool
     sandbox: str | None = None
 
 
@@ -169,7 +169,7 @@ def lock_path(lock_file: Path | None, locked: bool = True) -> Path:
 
 def execution(
     *,
-    trust: str | None,
+    trust: Trust | None,
     framework: str | None,
     sandbox: str | None,
     force_reload: bool,
@@ -190,7 +190,8 @@ def execution(
         from hubcli.cache import lockfile
 
         settings.override(lock=lockfile.require(path), offline=frozen or None)
-    return Execution(trust, framework or settings.current().framework, force_reload, sandbox)
+    request = Request.current(reload=force_reload, trust=trust)
+    return Execution(request, framework or settings.current().framework, sandbox)
 
 
 def entrypoint_arguments(command: Command) -> Command:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from hubcli.base import output, settings
-from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
 from hubcli.cache import checkouts
 from hubcli.cache.cache import Cache
@@ -48,23 +47,25 @@ def pull(
     """
     execution = shared_options.execution(**options)
     if dry_run:
-        if entrypoint is not None or accept_changed or lfs or execution.force_reload:
+        if entrypoint is not None or accept_changed or lfs or execution.request.reload:
             raise UsageError("--dry-run goes with SPEC, --trust and --locked alone")
         from hubcli.workflows import preview
 
-        reports.preview(preview.look(RepoSpec.parse(spec), execution.trust))
+        reports.preview(preview.look(RepoSpec.parse(spec), execution.request))
         return
     if accept_changed:
-        if Request.current().lock is not None:
+        if execution.request.lock is not None:
             raise UsageError("--accept-changed and --locked exclude each other")
         settings.override(accept_changed=True)
-        execution = execution._replace(force_reload=True)
     given = shared_options.arguments(keywords, positional, pretrained)
     if entrypoint is None and (given.args or given.kwargs):
         raise UsageError("arguments are for an entrypoint", hint="add --weights ENTRYPOINT")
     out = output.Output.current()
     settings.override(lfs=lfs or None)
-    request = Request.current(reload=execution.force_reload)
+    request = replace(
+        execution.request, reload=execution.request.reload or accept_changed, accept_changed=accept_changed, lfs=lfs
+    )
+    execution = execution._replace(request=request)
     cache = Cache.current()
     checkout = cache.checkout(RepoSpec.parse(spec), request)
     if lfs and checkouts.lacks_lfs(checkout):
