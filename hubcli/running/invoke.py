@@ -236,6 +236,7 @@ def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
         if command:
             stack.enter_context(background.separate_output())  # the last to be undone
             stack.enter_context(output.fd1_to_stderr())
+            stack.enter_context(background.threads_inherit())
         stack.enter_context(namespace.active())
         stack.enter_context(argv.of(namespace.root / "hubconf.py"))
         try:

@@ -15,6 +15,7 @@ from hubcli.base import paths, request, settings
 from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
 from hubcli.cache.cache import Cache
+from hubcli.cache.checkouts import Checkout
 from hubcli.confined import jobs, sandbox
 from hubcli.confined.broker import Broker
 from hubcli.errors import UntrustedError, UsageError
@@ -166,6 +167,31 @@ def test_a_request_for_a_job_leaves_its_consent_behind(monkeypatch):
     assert (Request.current().trust, Request.current().reload) == (None, True)
 
 
+def threaded(folder: Path, body: str) -> Checkout:
+    """Return a folder whose entrypoint `net` does `body` in a thread of its own, and raises what it raises."""
+    folder.mkdir()
+    code = f"""
+import concurrent.futures
+import torch
+
+def net(*args, **kwargs):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit({body}, *args, **kwargs).result()
+"""
+    (folder / "hubconf.py").write_text(code)
+    return Cache.current().checkout(RepoSpec.parse(str(folder)))
+
+
+def test_a_thread_of_code_cannot_consent_either(sample_server, tmp_path):
+    from hubcli.running import invoke
+
+    mine = threaded(tmp_path / "mine", "torch.hub.load")
+    for options in ({}, {"trust_repo": True}):
+        with pytest.raises(UntrustedError, match="o/r:v1, which running code asks for, is not trusted"):
+            invoke.call(mine, "net", ("o/r:v1", "thing"), options, command=True)
+    assert sample_server.requests == [] and records.entries() == ()
+
+
 # Where secrets go
 
 
@@ -215,6 +241,15 @@ def test_a_folder_of_ones_own_names_no_host(two, sample_folder):
     mine = Cache.current().checkout(RepoSpec.parse(str(sample_folder)))
     with settings.overriding(trust="once"):
         invoke.call(mine, "nested", ("a/b:v1", "net"), command=True)
+    assert two.own.requests and secrets(two.own) == []
+
+
+def test_a_thread_of_code_names_no_host_either(two, tmp_path):
+    from hubcli.running import invoke
+
+    mine = threaded(tmp_path / "threaded", "torch.hub.load")
+    with settings.overriding(trust="once"):
+        invoke.call(mine, "net", ("a/b:v1", "net"), command=True)
     assert two.own.requests and secrets(two.own) == []
 
 
