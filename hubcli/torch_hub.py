@@ -21,7 +21,7 @@ from urllib.parse import urlparse
 from hubcli.base import output, paths
 from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
-from hubcli.cache import weights
+from hubcli.cache import weight_files, weights
 from hubcli.cache.cache import Cache
 from hubcli.cache.checkouts import Checkout
 from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError, hinting
@@ -29,7 +29,7 @@ from hubcli.net.http import fetch as http
 from hubcli.net.storage import huggingface
 from hubcli.reading import binding, hubconf
 from hubcli.reading.hubconf import missing_callable, near_names
-from hubcli.running import checkpoints, invoke, isolation
+from hubcli.running import checkpoints, frameworks, invoke
 from hubcli.trust import gates
 
 __all__ = [
@@ -331,7 +331,7 @@ def download_url_to_file(
         beside.parent.mkdir(parents=True, exist_ok=True)
     fetched = http.fetch(url, beside, progress=progress, expected=hash_prefix)
     try:
-        weights.require_prefix(fetched.sha256, hash_prefix, http.public(url))
+        weight_files.require_prefix(fetched.sha256, hash_prefix, http.public(url))
         if special:
             paths.copy(fetched.path, target)
         else:
@@ -342,7 +342,7 @@ def download_url_to_file(
 
 def _copy_from_cache(url: str, target: Path, hash_prefix: str | None, progress: bool) -> None:
     weight, path = weights.obtain(url, progress=progress, file_name=target.name)
-    weights.require_prefix(weight.sha256, hash_prefix, http.public(url))
+    weight_files.require_prefix(weight.sha256, hash_prefix, http.public(url))
     paths.copy(path, target)
 
 
@@ -395,7 +395,7 @@ def serve_torch() -> None:
     Else weights would bypass the cache, its checks and its records.  A Python program's torch is
     left as it is.
     """
-    isolation.import_framework("torch")
+    frameworks.import_framework("torch")
     modules = (importlib.import_module(f"torch.{name}") for name in ("hub", "utils.model_zoo"))
     for module in modules:
         for name in __all__:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubcli.errors import HubError
+from hubcli.reading import source_files
 from hubcli.reading.calls import last_name
 from hubcli.reading.dynamic import never_runs
 from hubcli.reading.inventory import inside_left_out
-from hubcli.reading.names import Reader, installed
+from hubcli.reading.names import Reader
 from hubcli.reading.values import Imported as ImportedName
 from hubcli.reading.values import Module, ModuleRef
 
@@ -186,7 +187,7 @@ class _Walk:
         if isinstance(node, ast.ImportFrom) and (level or node.module):
             parts = [*(node.module.split(".") if node.module else []), node.names[0].name]
         empty = inside_left_out(self.root, bases, parts)
-        if empty is None or (not level and installed(parts[0])):
+        if empty is None or (not level and source_files.installed(parts[0])):
             return None
         above = next(one for one in (*bases[::-1], self.root) if empty.is_relative_to(one))
         return ".".join(empty.relative_to(self.root if level else above).parts)
@@ -203,7 +204,7 @@ def _targets(reader: Reader, module: Module, node: ast.Import | ast.ImportFrom) 
     if target is not None and (target.is_dir() or target.name == "__init__.py"):
         folder = target if target.is_dir() else target.parent
         for alias in node.names:  # `from package import module`
-            if alias.name != "*" and (inner := reader.find(folder, [alias.name])) is not None:
+            if alias.name != "*" and (inner := source_files.find(folder, [alias.name])) is not None:
                 yield alias.name, inner
 
 

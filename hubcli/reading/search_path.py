@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hubcli.errors import HubError
+from hubcli.reading.bindings import Function
 from hubcli.reading.calls import last_name
 from hubcli.reading.dynamic import never_runs
 from hubcli.reading.interpret import Unclear
-from hubcli.reading.path_values import Function, PathValues, Scope
+from hubcli.reading.path_values import PathValues, Scope
 from hubcli.reading.values import Function as FunctionValue
 from hubcli.reading.values import Module, ModuleRef
 

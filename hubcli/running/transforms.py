@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from hubcli.base import output
 from hubcli.errors import UsageError
-from hubcli.running import inference, invoke, isolation, select
-from hubcli.running.inference import Input, Preprocessing
+from hubcli.running import frameworks, images, inference, invoke, select
+from hubcli.running.images import Preprocessing
+from hubcli.running.inference import Input
 from hubcli.running.result import Result
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Preparation:
     says: str | None
     result: Result
     function: Callable[..., Any] | None = None
-    preprocessing: Preprocessing = inference.AS_IT_IS
+    preprocessing: Preprocessing = images.AS_IT_IS
 
     def __call__(self, inputs: Sequence[Input]) -> tuple[Input, ...]:
         """Return the inputs as the model takes them."""
@@ -51,13 +52,13 @@ class Preparation:
             if self.function is not None and one.kind is not None:
                 made += self._transformed(one)
             elif one.kind == "picture":
-                made.append(Input(None, self.preprocessing.prepared(inference.image(one.array))))
+                made.append(Input(None, self.preprocessing.prepared(images.image(one.array))))
             else:
                 made.append(one)
         return tuple(made)
 
     def _transformed(self, one: Input) -> Iterator[Input]:
-        framework = isolation.import_framework(self.result.framework)
+        framework = frameworks.import_framework(self.result.framework)
         with invoke.running(self.result, command=True), framework.no_grad():
             made = list(_values(self._called(one, framework)))
         if not made:
@@ -78,7 +79,7 @@ class Preparation:
         tensor = framework.from_numpy(one.array.copy())
         if one.kind == "sound":
             return function(list(tensor)) if _name(function) == "prepare_model_input" else function(tensor)
-        image = inference.image(one.array)
+        image = images.image(one.array)
         if hasattr(function, "model_input_names") or hasattr(function, "image_processor"):
             return function(images=image, return_tensors="pt")
         scaled = lambda: tensor.permute(2, 0, 1).float() / 255

@@ -19,7 +19,7 @@ from hubcli.errors import UsageError
 from hubcli.terminal import quantities
 
 if TYPE_CHECKING:
-    from hubcli.running.inference import Preprocessing
+    from hubcli.running.images import Preprocessing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SANDBOX = ("on", "off", "best-effort")
@@ -258,11 +258,11 @@ def preparation(options: dict[str, Any]) -> tuple[str | None, Preprocessing | No
     preset, resize, crop, mean, std = (options.pop(name) for name in ("preset", "resize", "crop", "mean", "std"))
     if not gray and all(one is None for one in (preset, resize, crop, mean, std)):
         return transform, None
-    from hubcli.running import inference, transforms
+    from hubcli.running import images, transforms
 
     if transform not in (None, transforms.NONE):
         raise UsageError("--transform says how to prepare pictures, and so do --preset, --resize, --crop, ...")
-    return transform, inference.Preprocessing.of(preset, resize, crop, mean, std, gray)
+    return transform, images.Preprocessing.of(preset, resize, crop, mean, std, gray)
 
 
 def arguments(keywords: tuple[str, ...], positional: str | None, pretrained: bool | None) -> Arguments:

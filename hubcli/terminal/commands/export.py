@@ -70,11 +70,11 @@ def export(
         raise UsageError("export writes what the engine runs", hint="leave out --framework torch")
     if execution.sandbox not in (None, "off"):
         raise UsageError("export is not supported in a sandbox", hint="leave out --sandbox")
-    from hubcli.running import exporting, inference, select
+    from hubcli.running import exporting, images, inference, select
     from hubcli.workflows import check
 
     wanted = [check.shape(text) for text in shapes]
-    preprocessing = inference.Preprocessing.of(None, None, None, None, None)
+    preprocessing = images.Preprocessing.of(None, None, None, None, None)
     read = () if source is None else inference.read_inputs(source, preprocessing)
     checkout, entrypoint = repository.chosen(spec, entrypoint, given, execution, "export")
     result = select.selected(repository.call(checkout, entrypoint, given, execution), part)

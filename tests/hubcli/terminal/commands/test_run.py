@@ -16,7 +16,8 @@ from PIL import Image
 from hubcli.base import output
 from hubcli.errors import UsageError
 from hubcli.running import inference
-from hubcli.running.inference import Output, Preprocessing
+from hubcli.running.images import Preprocessing
+from hubcli.running.inference import Output
 from hubcli.terminal import cli
 from tests.hubcli.models import HUBCONF
 
