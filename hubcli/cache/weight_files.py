@@ -53,7 +53,7 @@ def require_prefix(digest: str, prefix: str | None, what: str) -> None:
     if prefix is not None and not digest.startswith(prefix.lower()):
         raise IntegrityError(
             f'invalid hash value (expected "{prefix}", got "{digest}")',
-            hint=f"{what} is not the file that its name promises; nothing was kept of it",
+            hint=f"{what} is not the file that its name promises; nothing of it was stored",
         )
 
 

@@ -345,7 +345,7 @@ def refused(weight: Weight, error: IntegrityError) -> None:
             first_seen.file("weights", weight.url).unlink(missing_ok=True)
         else:
             first_seen.note("weights", weight.url, None, before.value, http.public(weight.url))
-    error.hint = "nothing was kept of it: the server may have sent something else, this once; try again, or ask for it"
+    error.hint = "nothing of it was stored: the server may have sent something else, this once; try again"
 
 
 def _awaited(url: str, prefix: str | None, request: Request) -> str | None:

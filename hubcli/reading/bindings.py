@@ -29,7 +29,7 @@ def of(body: ast.AST) -> dict[str, list[Binding]]:
 
 
 def own_nodes(body: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a module or function without those of the functions in it; class bodies count."""
+    """Yield the nodes of a module or function without the nodes of the functions in it; class bodies count."""
     for node in ast.iter_child_nodes(body):
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):

@@ -151,7 +151,7 @@ class Calls:
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function in their order, without those of the functions and classes in it."""
+    """Yield the nodes of a function in their order, without the nodes of the functions and classes in it."""
     for node in ast.iter_child_nodes(function):
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):

@@ -49,7 +49,7 @@ class HubConf:
     docstring: str | None
 
     def entrypoint(self, name: str, *, spec: str | None = None, renewal: str | None = None) -> EntryPoint:
-        """Return the entrypoint called `name`; NotFoundError lists names near to it and tells how to get a newer
+        """Return the entrypoint called `name`; NotFoundError lists names near to it and how to get a newer
         copy."""
         for entry in self.entrypoints:
             if entry.name == name:
@@ -61,7 +61,7 @@ class HubConf:
 
 
 def missing_callable(name: str, hint: str, spec: str | None = None, renewal: str | None = None) -> NotFoundError:
-    """torch.hub's error for an entrypoint that is not there; `renewal` tells how to get a newer copy."""
+    """torch.hub's error for an entrypoint that is not there; `renewal` is the hint how to get a newer copy."""
     error = NotFoundError(f"Cannot find callable {name} in hubconf", hint=hint, spec=spec)
     error.advise(renewal)
     return error

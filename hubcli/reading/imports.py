@@ -36,7 +36,7 @@ _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 class Imported:
     """A module from elsewhere, by its whole name, and where the repository imports it: `file:line`.
 
-    `left_out`: it would be in a folder of the repository that is empty, as those of git submodules are.
+    `left_out`: it would be in a folder of the repository that is empty, as the folders of git submodules are.
     """
 
     name: str
@@ -209,7 +209,7 @@ def _targets(reader: Reader, module: Module, node: ast.Import | ast.ImportFrom) 
 
 
 def _files(root: Path, target: Path) -> Iterator[Path]:
-    """Yield the files that importing `target` runs: those of the packages around it first."""
+    """Yield the files that importing `target` runs: the files of the packages around it first."""
     around = [folder / "__init__.py" for folder in target.parents if folder.is_relative_to(root) and folder != root]
     yield from (file for file in reversed(around) if file.is_file())
     if target.is_file():
@@ -217,7 +217,7 @@ def _files(root: Path, target: Path) -> Iterator[Path]:
 
 
 def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the import statements that run, and that nothing would catch; `inside`: those of functions too."""
+    """Yield the import statements that run, and that nothing would catch; `inside`: statements in functions too."""
     for node in body:
         if _returns_without(node):
             return

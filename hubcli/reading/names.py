@@ -180,7 +180,7 @@ class Reader:
         return value
 
     def evaluate(self, node: ast.expr, module: Module, scope: Mapping[str, Value] | None = None) -> Value:
-        """Return what an expression stands for, as far as that can be told; `scope` holds a function's own names."""
+        """Return what an expression means, as far as that is known; `scope` holds a function's own names."""
         self.spend()
         if isinstance(node, ast.Lambda):
             return Function(node, module)
@@ -402,7 +402,7 @@ class Reader:
             self._bind(module, target.id, value, "assign", maybe)
 
     def _unpack(self, module: Module, target: ast.Tuple | ast.List, node: ast.expr, maybe: bool) -> None:
-        """`a, b = f()`: each of them as far as it can be told."""
+        """`a, b = f()`: each of them as far as it is known."""
         interpreter = Interpreter(self, module)
         try:
             bound = dict(interpreter.bind(target, interpreter.evaluate(node, {})))

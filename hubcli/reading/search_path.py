@@ -34,7 +34,7 @@ _ARCHIVES = (".zip", ".egg", ".whl", ".pyz")
 
 
 class _Change(NamedTuple):
-    """A statement that changes the list: the expression of what it adds, or None where it cannot be told."""
+    """A statement that changes the list: the expression of what it adds, or None where it is not known."""
 
     added: ast.expr | None
     scope: Scope

@@ -32,7 +32,7 @@ class Data(_Known):
 
 
 class Maybe(_Known):
-    """Callable or not: only running the code tells."""
+    """Callable or not: only running the code shows it."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """Threads and processes that repository code leaves running: the command that ran it ends all the same.
 
-Python waits at its end for threads that are no daemons (also those of executors and timers) and for processes of
+Python waits at its end for threads that are no daemons (also threads of executors and timers) and for processes of
 multiprocessing.  A program that calls `hubcli.load` goes on as it always did; a command has nothing more to do.
 """
 

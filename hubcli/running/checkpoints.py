@@ -118,7 +118,7 @@ def find(text: str) -> Path | None:
 
 
 def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return what `hub show` tells of a checkpoint: its tensors, and the names of what else is in it."""
+    """Return what `hub show` reports of a checkpoint: its tensors, and the names of what else is in it."""
     from engine import serialization
 
     try:

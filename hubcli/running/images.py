@@ -92,7 +92,7 @@ def read_image(file: Any, name: str) -> Any:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise DependencyError(
-            f"{name} is a picture, and Pillow is not installed",
+            f"{name} is an image, and Pillow is not installed",
             hint="run: python -m pip install Pillow",
         ) from None
     try:
@@ -104,8 +104,8 @@ def read_image(file: Any, name: str) -> Any:
         if isinstance(error, UsageError):
             raise
         raise UsageError(
-            f"{name} cannot be read as a picture: {error}",
-            hint=f"inputs are .npy, .npz, .csv, .txt, {', '.join(files.SOUNDS)}, or a picture that Pillow reads",
+            f"{name} cannot be read as an image: {error}",
+            hint=f"inputs are .npy, .npz, .csv, .txt, {', '.join(files.SOUNDS)}, or an image that Pillow reads",
         ) from None
 
 

@@ -34,7 +34,7 @@ _POSITIONAL = re.compile(r"arr_\d+\Z")
 class Input:
     """An array and the name that the file gives it; None goes to the model by position.
 
-    `text` is what a text file holds, which goes to the model instead of the array.  `kind` is `picture` for one that
+    `text` is what a text file holds, which goes to the model instead of the array.  `kind` is `image` for one that
     is not prepared yet, bytes of (H, W, 3), and `sound` for samples.
     """
 
@@ -104,7 +104,7 @@ def read_inputs(source: str, preprocessing: Preprocessing | None) -> tuple[Input
     if kind in files.SOUNDS:
         return (Input(None, files.sound(path, source), kind="sound"),)
     if kind != ".npz" and preprocessing is None:
-        return (Input(None, np.array(images.read_image(path, source).convert("RGB")), kind="picture"),)
+        return (Input(None, np.array(images.read_image(path, source).convert("RGB")), kind="image"),)
     if kind != ".npz":
         assert preprocessing is not None
         return (Input(None, preprocessing.array(path, source)),)

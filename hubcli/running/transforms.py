@@ -38,7 +38,7 @@ _BARE = ("image", "img", "picture")  # keys of a result that name no parameter
 
 @dataclass(frozen=True)
 class Preparation:
-    """The preparation of images and sounds before the model gets them; `says` tells a user, None where nothing is."""
+    """The preparation of images and sounds before the model gets them; `says` is the message for the user, or None."""
 
     says: str | None
     result: Result
@@ -51,7 +51,7 @@ class Preparation:
         for one in inputs:
             if self.function is not None and one.kind is not None:
                 made += self._transformed(one)
-            elif one.kind == "picture":
+            elif one.kind == "image":
                 made.append(Input(None, self.preprocessing.prepared(images.image(one.array))))
             else:
                 made.append(one)
@@ -64,11 +64,11 @@ class Preparation:
         if not made:
             raise UsageError(
                 f"{self.says}: it made no tensor of the input",
-                hint=f"--transform {NONE} leaves pictures as they are",
+                hint=f"--transform {NONE} leaves images as they are",
             )
         for name, value in made:
             array = _array(value)
-            if one.kind == "picture" and array.ndim == 3:
+            if one.kind == "image" and array.ndim == 3:
                 array = array[None]
             yield Input(name, array)
 
@@ -128,7 +128,7 @@ def preparation(whole: Result, chosen: Result, path: str | None) -> Preparation:
     if own is None:
         return Preparation(None, chosen)
     return Preparation(
-        f"pictures as the model says: --resize {own.resize} --crop {own.crop} and its mean and std",
+        f"images as the model says: --resize {own.resize} --crop {own.crop} and its mean and std",
         chosen,
         preprocessing=own,
     )

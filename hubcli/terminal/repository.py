@@ -130,7 +130,7 @@ def chosen(
 
 
 def require_fit(checkout: Checkout, found: HubConf, entrypoint: str, given: Arguments) -> None:
-    """UsageError where the entrypoint's signature, as far as the source tells it, does not take the arguments."""
+    """UsageError where the entrypoint's signature, as far as the source shows it, does not take the arguments."""
     from hubcli.reading import binding
 
     refusal = binding.refusal(checkout.path, found, entrypoint, given.args, given.kwargs)

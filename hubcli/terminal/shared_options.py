@@ -143,7 +143,7 @@ def allowing(command: Command) -> Command:
 
 
 _LOCKING = (
-    click.option("--locked", is_flag=True, help="Use exactly what hub.lock says, which is trust."),
+    click.option("--locked", is_flag=True, help="Use exactly what hub.lock pins; that is consent to run it."),
     click.option("--frozen", is_flag=True, help="--locked and --offline."),
     click.option(
         "--lock-file",
@@ -227,10 +227,10 @@ _PREPARING = (
     click.option(
         "--transform",
         metavar="PATH",
-        help="The part of the result that prepares pictures and sounds; none: leave them.  Default: found by its name.",
+        help="The part of the result that prepares images and sounds; none: leave them.  Default: found by its name.",
     ),
-    click.option("--preset", type=click.Choice(("imagenet",)), help="How to prepare a picture."),
-    click.option("--resize", type=click.IntRange(1, 16384), help="Shorter side of a picture."),
+    click.option("--preset", type=click.Choice(("imagenet",)), help="How to prepare an image."),
+    click.option("--resize", type=click.IntRange(1, 16384), help="Shorter side of an image."),
     click.option("--crop", type=click.IntRange(1, 16384), help="Side of its central square."),
     click.option("--mean", metavar="R,G,B", help="Subtracted from the channels, which are in 0..1."),
     click.option("--std", metavar="R,G,B", help="Divide the channels by these."),
@@ -261,7 +261,7 @@ def preparation(options: dict[str, Any]) -> tuple[str | None, Preprocessing | No
     from hubcli.running import images, transforms
 
     if transform not in (None, transforms.NONE):
-        raise UsageError("--transform says how to prepare pictures, and so do --preset, --resize, --crop, ...")
+        raise UsageError("--transform says how to prepare images, and so do --preset, --resize, --crop, ...")
     return transform, images.Preprocessing.of(preset, resize, crop, mean, std, gray)
 
 

@@ -90,7 +90,7 @@ def _ask(checkout: Checkout, entrypoint: str) -> str:
 def before_fetch(spec: RepoSpec, request: Request) -> None:
     """Return if code that is running may have `spec` fetched, else raise UntrustedError.
 
-    Nothing goes out for a repository of which nobody has allowed any commit.  What has come is then for `require`.
+    Nothing goes out for a repository without a consent for any of its commits.  What has come is then for `require`.
     """
     if spec.kind == "local":
         return

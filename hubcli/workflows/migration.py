@@ -1,8 +1,8 @@
 """`hub import-torch-hub`: takes over what torch.hub has downloaded; its folders stay as they are, nothing is executed.
 
 Weights are checked against the digest in their names.  A checkout of torch.hub is an unpacked archive: no commit says
-what it is, and what has none is neither trusted nor kept.  So the repository is pulled at the ref in the folder's name,
-and compared with the old files.
+what it is, and without a commit nothing is trusted or stored.  So the repository is pulled at the ref in the folder's
+name, and compared with the old files.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     metavar="S",
     help="Seconds an entrypoint may take, downloads not counted.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes at once (default: one a core).")
+@click.option("--jobs", type=click.IntRange(1), help="Processes at once (default: one per core).")
 @click.option("--allow-skipped", is_flag=True, help="Status 0 although nothing of an entrypoint could be checked.")
 @shared_options.select
 @shared_options.executing

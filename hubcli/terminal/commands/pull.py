@@ -24,7 +24,7 @@ from hubcli.terminal import reports, repository, shared_options
     is_flag=True,
     help="Fetch anew, and accept a tag that moved or weights that changed since they were seen first.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would be fetched, and how large it is.")
+@click.option("--dry-run", is_flag=True, help="Report what would be fetched, and how large it is.")
 @click.option("--lfs", is_flag=True, help="Also fetch what Git LFS pointers in the code stand for.")
 @shared_options.entrypoint_arguments
 @shared_options.executing
@@ -41,9 +41,9 @@ def pull(
 ) -> None:
     """Fetch the code of SPEC into the cache; nothing of it is executed.
 
-    With --weights the code is executed: ENTRYPOINT is called (pretrained unless told otherwise), so
-    that its weights are cached.  --dry-run tells sizes; those of weights that the code names only where the commit is
-    trusted (or --trust is given), for their servers have to be asked.
+    With --weights the code is executed: ENTRYPOINT is called (pretrained unless the arguments say otherwise), so
+    that its weights are cached.  --dry-run reports sizes; those of weights that the code names only where the commit
+    is trusted (or --trust is given), because their servers must be queried.
     """
     execution = shared_options.execution(**options)
     if dry_run:
