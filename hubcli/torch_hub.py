@@ -13,6 +13,7 @@ import os
 import re
 from builtins import list as _list
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlparse
@@ -20,7 +21,7 @@ from urllib.parse import urlparse
 from hubcli.base import output, paths
 from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
-from hubcli.cache import weights
+from hubcli.cache import weight_files, weights
 from hubcli.cache.cache import Cache
 from hubcli.cache.checkouts import Checkout
 from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError, hinting
@@ -28,7 +29,7 @@ from hubcli.net.http import fetch as http
 from hubcli.net.storage import huggingface
 from hubcli.reading import binding, hubconf
 from hubcli.reading.hubconf import missing_callable, near_names
-from hubcli.running import checkpoints, invoke, isolation
+from hubcli.running import checkpoints, frameworks, invoke
 from hubcli.trust import gates
 
 __all__ = [
@@ -330,7 +331,7 @@ def download_url_to_file(
         beside.parent.mkdir(parents=True, exist_ok=True)
     fetched = http.fetch(url, beside, progress=progress, expected=hash_prefix)
     try:
-        weights.require_prefix(fetched.sha256, hash_prefix, http.public(url))
+        weight_files.require_prefix(fetched.sha256, hash_prefix, http.public(url))
         if special:
             paths.copy(fetched.path, target)
         else:
@@ -341,7 +342,7 @@ def download_url_to_file(
 
 def _copy_from_cache(url: str, target: Path, hash_prefix: str | None, progress: bool) -> None:
     weight, path = weights.obtain(url, progress=progress, file_name=target.name)
-    weights.require_prefix(weight.sha256, hash_prefix, http.public(url))
+    weight_files.require_prefix(weight.sha256, hash_prefix, http.public(url))
     paths.copy(path, target)
 
 
@@ -394,7 +395,7 @@ def serve_torch() -> None:
     Else weights would bypass the cache, its checks and its records.  A Python program's torch is
     left as it is.
     """
-    isolation.import_framework("torch")
+    frameworks.import_framework("torch")
     modules = (importlib.import_module(f"torch.{name}") for name in ("hub", "utils.model_zoo"))
     for module in modules:
         for name in __all__:
@@ -427,25 +428,28 @@ def _checkout(
         repo_or_dir = os.path.abspath(os.path.expanduser(repo_or_dir))
     spec = RepoSpec.parse(repo_or_dir)
     now = weights.caller.get()
-    gated = now is not None and now.gated
+    gated = now is not None and now.gated  # code that a command runs cannot consent in the user's place
+    request = Request.current(reload=force_reload)
+    if not gated:
+        request = replace(request, trust=gates.of_trust_repo(trust_repo, spec))
     known = None
     with hinting():
-        if fits is not None and not force_reload and Request.current().lock is None:
+        if fits is not None and not request.reload and request.lock is None:
             known = Cache.current().lookup(spec)
             if known is not None:
                 fits(known)
-        if gated:  # code that a command runs cannot consent in the user's place
-            gates.before_fetch(spec, entrypoint, reload=force_reload)
+        if gated:
+            gates.before_fetch(spec, request)
         else:
-            gates.consent(spec, trust_repo, function, reload=force_reload)
-        checkout = Cache.current().checkout(spec, Request.current(reload=force_reload))
+            gates.consent(spec, request, function)
+        checkout = Cache.current().checkout(spec, request)
     _say_cached(checkout, verbose)
     if fits is not None and known is None:
         fits(checkout)
     if gated:
-        gates.require(checkout, entrypoint)
+        gates.require(checkout, entrypoint, request)
     else:
-        gates.consent_to(checkout, trust_repo, function)
+        gates.consent_to(checkout, request, function)
     return checkout
 
 

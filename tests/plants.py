@@ -85,9 +85,9 @@ def truncated() -> None:
 
 def no_digest() -> None:
     """What is fetched is not compared with the hash in its name."""
-    from hubcli.cache import weights
+    from hubcli.cache import weight_files
 
-    weights.require_prefix = lambda digest, prefix, what: None
+    weight_files.require_prefix = lambda digest, prefix, what: None
 
 
 def marker_first() -> None:

@@ -116,6 +116,8 @@ MAY_USE_THE_ENGINE = (
     "hubcli.running.invoke",
     "hubcli.running.checkpoints",
     "hubcli.running.isolation",
+    "hubcli.running.frameworks",
+    "hubcli.running.loaders",
     "hubcli.running.child_site.sitecustomize",
     "hubcli.running.files",
     "hubcli.running.onnx_files",

@@ -165,7 +165,7 @@ def _secrets() -> list[str]:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows as aligned columns, two spaces apart; no trailing blanks, and a line per row whatever is in it."""
+    """Rows as aligned columns, separated by two spaces; no trailing blanks, and a line per row whatever is in it."""
     if not rows:
         return ""
     rows = [tuple(cell.replace("\n", " ").replace("\t", " ") for cell in row) for row in rows]

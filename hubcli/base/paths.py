@@ -45,7 +45,7 @@ def config_file() -> Path:
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """`path` with `~` expanded and made absolute, symlinks kept as they are."""
+    """`path` with `~` expanded and made absolute, symlinks left as they are."""
     return Path(os.path.abspath(settings.expanded(path)))
 
 

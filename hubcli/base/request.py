@@ -7,12 +7,14 @@ call wants.  A function that wants something else for the calls below it passes 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hubcli.base import settings
 
 if TYPE_CHECKING:
     from hubcli.cache.lockfile import Lock
+
+Trust = Literal["once", "commit", "repo", "check", "ask", "warn"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +24,9 @@ class Request:
     reload: fetch anew what is cached.  refresh: ask the remote, and fetch what is missing.  lfs: fetch what Git LFS
     pointers stand for.  lock: the lock file that holds.  size_limit: the bytes that a file or a repository may have.
     accept_changed: a tag that moved, weights that changed.  allow_missing: declared dependencies that nothing imports.
-    allow: the classes that checkpoints may name.
+    allow: the classes that checkpoints may name.  trust: the consent of whoever makes the call to running the code that
+    it names, and no other code: given for this once, for the commit or for the repository; "check" asks unless there is
+    a record, "ask" asks in any case, "warn" goes on with a warning; None is the command line's rule (`gates.require`).
     """
 
     reload: bool = False
@@ -33,10 +37,14 @@ class Request:
     accept_changed: bool = False
     allow_missing: bool = False
     allow: tuple[str, ...] = ()
+    trust: Trust | None = None
 
     @classmethod
     def current(cls, **changes: Any) -> Request:
-        """Return what the command line asks, in the process of a job what its parent asks; with `changes`."""
+        """Return the request of the command line, in the process of a job that of its parent; with `changes`.
+
+        It has no consent: code that runs makes requests of its own by this function.
+        """
         now = _established
         if now is None:
             given = settings.current()
@@ -55,6 +63,6 @@ _established: Request | None = None
 
 
 def establish(request: Request) -> None:
-    """Let `request` hold in this process, which was started for one job; repository code cannot pass it on."""
+    """Let `request` hold in this process, which was started for one job; its consent was for that job alone."""
     global _established
-    _established = request
+    _established = replace(request, trust=None)

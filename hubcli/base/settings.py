@@ -367,7 +367,7 @@ def _below(target: str, rest: str, where: str) -> str:
             if path.split("/")[0] == "..":
                 raise UsageError(
                     f"{where}: {rest[:200]!r} leads out of {target}",
-                    hint="a mirror serves what lies below its own address",
+                    hint="a mirror serves what is below its own address",
                 )
             path = quote(path)
     return f"{target}{path}{mark}{query}"

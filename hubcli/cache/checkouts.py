@@ -175,9 +175,11 @@ def of_entry(spec: RepoSpec, entry: Published, path: Path, *, cached: bool) -> C
 def local(spec: RepoSpec) -> Checkout:
     path = cast(Path, spec.path)
     if not path.is_dir():
-        what = "is not a folder" if path.exists() else "does not exist"
+        if not path.exists():
+            hint: str | None = "a SPEC that begins with `.`, `/` or `~` is a folder; a repository is written owner/repo"
+            raise NotFoundError(f"{path} does not exist", hint=hint, spec=str(spec))
         hint = f"its folder is written {shlex.quote(os.path.dirname(spec.text))}" if path.name == "hubconf.py" else None
-        raise NotFoundError(f"{path} {what}", hint=hint if path.exists() else None, spec=str(spec))
+        raise NotFoundError(f"{path} is not a folder", hint=hint, spec=str(spec))
     return Checkout(spec, spec.url, None, "local", None, None, 0, path, True, None, None)
 
 

@@ -39,7 +39,7 @@ from urllib.parse import urlsplit
 
 from hubcli.base import output, paths
 from hubcli.base.spec import RepoSpec
-from hubcli.cache import trees, weights
+from hubcli.cache import trees, weight_files, weights
 from hubcli.cache.checkouts import Checkout
 from hubcli.cache.ref_table import Kind
 from hubcli.errors import (
@@ -354,7 +354,7 @@ def _repo(entry: Mapping[str, Any], spec: str, where: str) -> Repo:
 def _weights(entry: Mapping[str, Any], where: str) -> Weights:
     _only(entry, {"url", "file", "size", "sha256", "used_by"}, where)
     url, file = _url(entry, where), _text(entry, "file", where)
-    weights.check_name(file, url)
+    weight_files.check_name(file, url)
     size = entry.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ValueError(f"{where}: size {size!r} is not a number of bytes")

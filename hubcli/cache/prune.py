@@ -193,7 +193,7 @@ class _Pruning:
                 self.freed += freed
 
     def _units(self) -> Iterator[tuple[float, list[str], Callable[[], int]]]:
-        """(last use, names, what removes it and tells the bytes) of all that can be evicted."""
+        """(last use, names, what removes it and returns the bytes) of all that can be evicted."""
         from hubcli.cache import weights
 
         repos = checkouts.repos(self.root)
@@ -279,7 +279,7 @@ def _tables(root: Path) -> Iterator[Table]:
 
 
 def _repositories(root: Path) -> list[str]:
-    """Return the keys of all repositories of which something is on disk."""
+    """Return the keys of all repositories that have something on disk."""
     found = {table.key for table in _tables(root)}
     for top, suffix in ((root / "db", ".git"), (root / "checkouts", "")):
         for folder, folders, _ in os.walk(top):

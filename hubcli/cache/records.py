@@ -84,7 +84,7 @@ class Record:
 
 
 def state_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Return size in bytes, mtime in ns and inode: what tells a file from the file that it was."""
+    """Return size in bytes, mtime in ns and inode: what differs once a file has changed."""
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 

@@ -50,7 +50,7 @@ class Published:
 class Table:
     """The refs of one clone URL: `base` is the spec without ref, `default` the default branch.
 
-    `key` names the repository's folder; it is kept because hashing the URL costs start-up time.
+    `key` names the repository's folder; it is cached because hashing the URL costs start-up time.
     """
 
     base: str
@@ -66,7 +66,7 @@ class Table:
 
     @classmethod
     def empty(cls, spec: RepoSpec, root: Path | None = None) -> Table:
-        """Return the table of a repository of which nothing is cached."""
+        """Return the table of a repository that is not in the cache."""
         key = paths.repository_key(spec.host, spec.owner, spec.repo, spec.url)
         return cls(spec.repository, key, None, {}, root)
 
@@ -85,7 +85,7 @@ class Table:
         return paths.checkouts(self.key, self.root) / f"{entry.commit}.{entry.generation}"
 
     def having(self, ref: str, entry: Published, default: str | None) -> Table:
-        """This table with `ref` at `entry`; `default` None keeps the default branch."""
+        """This table with `ref` at `entry`; `default` None leaves the default branch as it is."""
         entries = {**self.entries, ref: entry}
         return replace(self, default=default or self.default, entries=entries)
 

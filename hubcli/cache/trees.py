@@ -78,7 +78,7 @@ def refuse_bad_names(spec: RepoSpec, listing: list[git.Entry], folder: Path) -> 
 
 
 def _same(names: list[str], folder: Path) -> list[str] | None:
-    """Two of the names that the file system takes for one; None where it knows them all apart.
+    """Two of the names that the file system takes for one; None where it distinguishes them all.
 
     What it cannot hold, the checkout says.
     """

@@ -224,14 +224,14 @@ class _WeightsCheck:
     records: list[tuple[Path, Record]]
 
     def __call__(self) -> tuple[int, Problem | None]:
-        from hubcli.cache import weights
+        from hubcli.cache import weight_files
 
         expected = self.records[0][1].sha256 if self.records else self.path.name
         wrong = digest = None
         size = 0
         try:
             size = self.path.stat().st_size
-            digest = weights.digest_of(self.path)
+            digest = weight_files.digest_of(self.path)
             if digest != expected:
                 wrong = f"changed: its sha256 is {digest}, must be {expected}"
             elif (entry := damaged_entry(self.path)) is not None:

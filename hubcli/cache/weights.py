@@ -9,9 +9,7 @@ access; a file whose state has changed is hashed again before it is used.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import re
 import shlex
 import shutil
 import time
@@ -19,11 +17,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from hubcli.base import output, paths, settings
 from hubcli.base.request import Request
-from hubcli.cache import first_seen, locks, records, torch_hub_cache
+from hubcli.cache import first_seen, locks, records, torch_hub_cache, weight_files
 from hubcli.cache.records import Record
 from hubcli.cache.records import Weight as Weight  # as the rest of hub knows it
 from hubcli.errors import (
@@ -33,7 +30,6 @@ from hubcli.errors import (
     NetworkError,
     NotFoundError,
     OfflineError,
-    UsageError,
 )
 from hubcli.net.http import fetch as http
 from hubcli.net.http import secret_scope
@@ -42,8 +38,6 @@ from hubcli.net.storage import huggingface
 if TYPE_CHECKING:
     from hubcli.cache import lockfile
 
-_PREFIX = re.compile(r"-([0-9a-fA-F]{1,64})\.[A-Za-z0-9_.]{1,24}\Z")
-_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])\Z")
 _TOUCH_AFTER = 3600.0
 STARTED = time.time()
 
@@ -112,8 +106,8 @@ def _obtain(
     file_name: str | None,
     request: Request,
 ) -> tuple[Weight, Path]:
-    name = _file_name(url, file_name)
-    prefix = _expected_prefix(url, name, check_hash)
+    name = weight_files.name_of(url, file_name)
+    prefix = weight_files.expected_prefix(url, name, check_hash)
     folder = paths.checkpoints() if model_dir is None else paths.absolute(model_dir)
     target = folder / name
     if request.lock is not None:
@@ -136,7 +130,7 @@ def _locked(
     pin: lockfile.Weights, target: Path, prefix: str | None, progress: bool, request: Request
 ) -> tuple[Weight, Path]:
     """Exactly the content that a lock file names, hashed again even if nothing has touched it."""
-    require_prefix(pin.sha256, prefix, f"the lock file's pin of {target.name}")
+    weight_files.require_prefix(pin.sha256, prefix, f"the lock file's pin of {target.name}")
     record = records.read(target, pin.url)
     try:
         if record is None and not records.known(target):
@@ -145,7 +139,7 @@ def _locked(
             record = _fetch(target, pin.url, pin.sha256, progress, request)
         else:
             record = _verified(record, pin.sha256, rehash=True)
-        require_prefix(record.sha256, pin.sha256, target.name)
+        weight_files.require_prefix(record.sha256, pin.sha256, target.name)
     except IntegrityError as error:
         raise LockMismatchError(
             f"{target.name} is not what the lock file says: {error.message}",
@@ -173,26 +167,12 @@ def _is_reloaded(record: Record) -> bool:
 
 def _has_changed_source(record: Record) -> bool:
     """Return whether the file that a file: URL names has another size, mtime or inode than when it was read."""
-    if record.url is None or not _is_file_url(record.url):
+    if record.url is None or not weight_files.is_file_url(record.url):
         return False
-    source = _source_of(record.url)
+    source = weight_files.source_of(record.url)
     if source is None:
         output.warning(f"{http.public(record.url)} is not there any more; using the copy in the cache")
     return source is not None and source != record.source
-
-
-def _is_file_url(url: str) -> bool:
-    return url[:5].lower() == "file:"
-
-
-def _source_of(url: str) -> tuple[int, int, int] | None:
-    """Return the state of the file that a file: URL names; None for other URLs and where there is no file."""
-    if not _is_file_url(url):
-        return None
-    try:
-        return records.state_of(http.file_path(url).stat())
-    except (OSError, ValueError):
-        return None
 
 
 # Queries of the cache, `hub show` and `hub cache`
@@ -237,7 +217,7 @@ def remove(file: str, *, dry_run: bool = False) -> int:
         path.unlink(missing_ok=True)
     for content, record in contents.items():
         link = paths.hub_dir() / record.path
-        if record.blob and _is_link_to(link, content):
+        if record.blob and weight_files.is_link_to(link, content):
             link.unlink(missing_ok=True)
         if content not in shared:
             content.unlink(missing_ok=True)
@@ -247,76 +227,10 @@ def remove(file: str, *, dry_run: bool = False) -> int:
     return freed
 
 
-# Names and digests
-
-
-def _file_name(url: str, file_name: str | None) -> str:
-    name = urlsplit(url).path.rpartition("/")[2] if file_name is None else file_name
-    check_name(name, url)
-    return name
-
-
-def check_name(name: str, url: str) -> None:
-    """Raise UsageError unless `name` is a plain file name, and no path."""
-    bad = name in ("", ".", "..") or "/" in name or "\\" in name or not name.isprintable()
-    if bad or len(name.encode()) > 200:
-        raise UsageError(
-            f"{name!r} is no name for a weight file (from {http.public(url)})",
-            hint="pass file_name=... with a plain file name",
-        )
-
-
-def _expected_prefix(url: str, name: str, check_hash: bool) -> str | None:
-    """Return the digest's beginning, from the file's name or else the URL's.
-
-    A version and a date are hex digits, too: what is no date and has 8 digits or more counts as a hash, and all where
-    `check_hash` asks for it, as in torch.
-    """
-    for candidate in (name, urlsplit(url).path.rpartition("/")[2]):
-        match = _PREFIX.search(candidate)
-        if match and (check_hash or (len(match.group(1)) >= 8 and not _DATE.match(match.group(1)))):
-            return match.group(1).lower()
-    return None
-
-
-def require_prefix(digest: str, prefix: str | None, what: str) -> None:
-    """Raise IntegrityError with torch.hub's sentence unless `digest` begins with `prefix`."""
-    if prefix is not None and not digest.startswith(prefix.lower()):
-        raise IntegrityError(
-            f'invalid hash value (expected "{prefix}", got "{digest}")',
-            hint=f"{what} is not the file that its name promises; nothing was kept of it",
-        )
-
-
-def put(file: Path, *, dry_run: bool = False) -> tuple[str, bool]:
-    """Put a file of torch.hub's where the first use of its URL finds it: its sha256, and whether it is new here.
-
-    IntegrityError if its name has another digest.  What is there already stays.
-    """
-    check_name(file.name, file.as_uri())
-    digest = digest_of(file)
-    require_prefix(digest, _expected_prefix(file.as_uri(), file.name, False), str(file))
-    target = paths.checkpoints() / file.name
-    if os.path.lexists(target) or dry_run:
-        return digest, not os.path.lexists(target)
-    _ensure_folder(target.parent)
-    temporary = paths.temporary_for(target)
-    try:
-        try:
-            os.link(file.resolve(), temporary)
-        except OSError:
-            shutil.copyfile(file, temporary)
-            require_prefix(digest_of(temporary), digest, str(file))
-        paths.place(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return digest, True
-
-
 def cached_file(url: str, name: str) -> Path | None:
     """Return the content of a file that `keep` took in under this URL and name, checked again if something touched
     it."""
-    check_name(name, url)
+    weight_files.check_name(name, url)
     record = records.read(paths.checkpoints() / name, url)
     if record is None or not record.content().is_file() or record.stale or _is_reloaded(record):
         return None
@@ -325,26 +239,20 @@ def cached_file(url: str, name: str) -> Path | None:
 
 def keep(url: str, name: str, file: Path) -> Weight:
     """Take in a file that repository code has fetched from `url` by means of its own."""
-    check_name(name, url)
+    weight_files.check_name(name, url)
     target = paths.checkpoints() / name
-    _ensure_folder(target.parent)
+    weight_files.ensure_folder(target.parent)
     with locks.exclusive(f"weights-{records.key(target, url)}", name):
         temporary = paths.temporary_for(target)
         try:
             shutil.copyfile(file, temporary)
-            digest = digest_of(temporary)
+            digest = weight_files.digest_of(temporary)
             _refuse_changed(url, digest, Request.current())
-            _place_blob(temporary, digest)
+            weight_files.place_blob(temporary, digest)
         finally:
             temporary.unlink(missing_ok=True)
-        _link(target, paths.blob(digest))
+        weight_files.link(target, paths.blob(digest))
         return _note_use(records.renew(target, url, digest, True)).weight()
-
-
-def digest_of(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Record:
@@ -352,15 +260,15 @@ def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Recor
     content = record.content()
     status = content.stat()
     if records.state_of(status) == (record.size, record.mtime_ns, record.inode) and not rehash:
-        require_prefix(record.sha256, prefix, record.file)
+        weight_files.require_prefix(record.sha256, prefix, record.file)
         return record
-    digest = digest_of(content)
+    digest = weight_files.digest_of(content)
     if digest != record.sha256:
         raise IntegrityError(
             f'{content} has changed since it was fetched: expected sha256 "{record.sha256}", got "{digest}"',
             hint=f"remove the file, or run `hub cache rm {record.file}`; it is fetched at next use",
         )
-    require_prefix(digest, prefix, record.file)
+    weight_files.require_prefix(digest, prefix, record.file)
     changed = replace(record, size=status.st_size, mtime_ns=status.st_mtime_ns, inode=status.st_ino)
     with contextlib.suppress(OSError):
         records.write(records.file_of(paths.hub_dir() / record.path, record.url), changed)
@@ -371,7 +279,7 @@ def _verified(record: Record, prefix: str | None, rehash: bool = False) -> Recor
 
 
 def _fetch(target: Path, url: str, prefix: str | None, progress: bool, request: Request) -> Record:
-    _ensure_folder(target.parent)
+    weight_files.ensure_folder(target.parent)
     known = records.read(target, url)
     with locks.exclusive(f"weights-{records.key(target, url)}", target.name):
         record = records.read(target, url)
@@ -381,8 +289,8 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool, request: 
         if adopted is not None:
             return adopted
         output.message(f'Downloading: "{http.public(url)}" to {target}')
-        inside = _in_cache(target)
-        source = _source_of(url)  # before it is read: what is written meanwhile is seen at the next use
+        inside = weight_files.in_cache(target)
+        source = weight_files.source_of(url)  # before it is read: what is written meanwhile is seen at the next use
         fetched = http.fetch(
             url,
             target,
@@ -394,13 +302,13 @@ def _fetch(target: Path, url: str, prefix: str | None, progress: bool, request: 
             request=request,
         )
         try:
-            require_prefix(fetched.sha256, prefix, http.public(url))
+            weight_files.require_prefix(fetched.sha256, prefix, http.public(url))
             before = first_seen.find("weights", url)
             _refuse_changed(url, fetched.sha256, request)
             _fetched[target, url] = before
             if inside:
-                _place_blob(fetched.path, fetched.sha256)
-                _link(target, paths.blob(fetched.sha256))
+                weight_files.place_blob(fetched.path, fetched.sha256)
+                weight_files.link(target, paths.blob(fetched.sha256))
             else:
                 os.replace(fetched.path, target)
         finally:
@@ -429,7 +337,7 @@ def refused(weight: Weight, error: IntegrityError) -> None:
     with contextlib.suppress(OSError):
         file.unlink(missing_ok=True)
         content = record.content()
-        if record.blob and _is_link_to(weight.path, content):
+        if record.blob and weight_files.is_link_to(weight.path, content):
             weight.path.unlink(missing_ok=True)
         if all(other.content() != content for _, other in records.every()):
             content.unlink(missing_ok=True)
@@ -437,7 +345,7 @@ def refused(weight: Weight, error: IntegrityError) -> None:
             first_seen.file("weights", weight.url).unlink(missing_ok=True)
         else:
             first_seen.note("weights", weight.url, None, before.value, http.public(weight.url))
-    error.hint = "nothing was kept of it: the server may have sent something else, this once; try again, or ask for it"
+    error.hint = "nothing of it was stored: the server may have sent something else, this once; try again"
 
 
 def _awaited(url: str, prefix: str | None, request: Request) -> str | None:
@@ -459,7 +367,7 @@ def _refuse_changed(url: str, digest: str, request: Request) -> None:
 
     A file: URL names a file of the user's own, which training writes again: nothing is promised of it.
     """
-    if _is_file_url(url):
+    if weight_files.is_file_url(url):
         return
     seen = first_seen.find("weights", url)
     if seen is not None and seen.value != digest:
@@ -509,8 +417,8 @@ def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:
     """Return the record of a file that is there already, put by the user or by torch: it is used as torch uses it."""
     if not target.is_file():
         return None
-    digest = digest_of(target)
-    require_prefix(digest, prefix, str(target))
+    digest = weight_files.digest_of(target)
+    weight_files.require_prefix(digest, prefix, str(target))
     record = records.make(target, url, digest, blob=False)
     with contextlib.suppress(OSError, HubError):
         records.write(records.file_of(target, url), record)
@@ -519,13 +427,13 @@ def _take_over(target: Path, url: str, prefix: str | None) -> Record | None:
 
 def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
     """Take the file from torch's own cache folders, if its name has a hash and the hash fits."""
-    if prefix is None or not _in_cache(target) or records.read(target, url) is not None:
+    if prefix is None or not weight_files.in_cache(target) or records.read(target, url) is not None:
         return None
     for folder in torch_hub_cache.checkpoints():
         candidate = folder / target.name
         if not candidate.is_file() or candidate.resolve() == target.resolve():
             continue
-        digest = digest_of(candidate)
+        digest = weight_files.digest_of(candidate)
         if not digest.startswith(prefix):
             continue
         temporary = paths.partial() / f"{target.name}.{paths.unique()}"
@@ -535,33 +443,15 @@ def _adopt(target: Path, url: str, prefix: str | None) -> Record | None:
                 os.link(candidate.resolve(), temporary)
             except OSError:
                 shutil.copyfile(candidate, temporary)
-                if digest_of(temporary) != digest:
+                if weight_files.digest_of(temporary) != digest:
                     continue
-            _place_blob(temporary, digest)
+            weight_files.place_blob(temporary, digest)
         finally:
             temporary.unlink(missing_ok=True)
-        _link(target, paths.blob(digest))
+        weight_files.link(target, paths.blob(digest))
         output.message(f"{target.name}: taken from {folder}")
         return records.renew(target, url, digest, True)
     return None
-
-
-def _in_cache(target: Path) -> bool:
-    return target.parent == paths.checkpoints()
-
-
-def _ensure_folder(folder: Path) -> None:
-    if folder == paths.checkpoints():
-        torch_hub_cache.say_at_first_use()
-        paths.ensure_root()
-    folder.mkdir(parents=True, exist_ok=True)
-
-
-def _place_blob(temporary: Path, digest: str) -> None:
-    blob = paths.blob(digest)
-    blob.parent.mkdir(parents=True, exist_ok=True)
-    paths.place(temporary, blob)
-    paths.sync(blob.parent)
 
 
 def refetch(record: Record) -> None:
@@ -571,35 +461,15 @@ def refetch(record: Record) -> None:
     with locks.exclusive(f"weights-{records.key(target, record.url)}", target.name):
         fetched = http.fetch(record.url, target, refuse_html=True, expected=record.sha256, resumable=record.blob)
         try:
-            require_prefix(fetched.sha256, record.sha256, http.public(record.url))
+            weight_files.require_prefix(fetched.sha256, record.sha256, http.public(record.url))
             if record.blob:
-                _place_blob(fetched.path, fetched.sha256)
-                _link(target, paths.blob(fetched.sha256))
+                weight_files.place_blob(fetched.path, fetched.sha256)
+                weight_files.link(target, paths.blob(fetched.sha256))
             else:
                 os.replace(fetched.path, target)
         finally:
             fetched.release()
         records.renew(target, record.url, record.sha256, record.blob)
-
-
-def _link(link: Path, blob: Path) -> None:
-    """A relative link, or where the file system has none a hard link or a copy."""
-    temporary = paths.temporary_for(link)
-    try:
-        try:
-            temporary.symlink_to(os.path.relpath(blob, link.parent))  # as seen from the link
-        except OSError:
-            try:
-                os.link(blob, temporary)
-            except OSError:
-                shutil.copyfile(blob, temporary)
-        paths.place(temporary, link)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _is_link_to(link: Path, blob: Path) -> bool:
-    return link.is_symlink() and Path(os.path.realpath(link)) == Path(os.path.realpath(blob))
 
 
 def _note_use(record: Record) -> Record:

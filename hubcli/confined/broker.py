@@ -114,12 +114,13 @@ class Broker:
         spec = RepoSpec.parse(_text(request, "spec"))
         if spec.kind == "local" or spec.repository.startswith("file:"):
             raise UsageError(f"{spec}: a sandboxed process reads no other folder of this machine")
-        reload, entrypoint = request.get("force_reload") is True, str(request.get("entrypoint") or "")[:200]
+        entrypoint = str(request.get("entrypoint") or "")[:200]
+        wanted = Request.current(reload=request.get("force_reload") is True)
         with _asking:
-            gates.before_fetch(spec, entrypoint, reload=reload)
-        checkout = Cache.current().checkout(spec, Request.current(reload=reload))
+            gates.before_fetch(spec, wanted)
+        checkout = Cache.current().checkout(spec, wanted)
         with _asking:
-            gates.require(checkout, entrypoint)
+            gates.require(checkout, entrypoint, wanted)
         self._checkouts[str(spec)] = checkout
         place = self._place("checkout")
         shutil.copytree(checkout.path, place, symlinks=True, copy_function=_link)

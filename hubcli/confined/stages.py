@@ -14,7 +14,7 @@ from typing import Any
 
 from hubcli.base import output
 from hubcli.errors import HubError, RepositoryCodeError
-from hubcli.running import call_errors, inference, invoke, isolation, select
+from hubcli.running import call_errors, frameworks, inference, invoke, select
 from hubcli.running.result import Result, is_module, is_module_class
 
 
@@ -110,7 +110,7 @@ def _named(path: str, one: Result, many: Sequence[tuple[str, Result]]) -> Iterat
 
 def _round_trip(result: Result, scratch: Path) -> None:
     """Save the state dict, read it back safely, and load it strictly: every value must be the same."""
-    framework = isolation.import_framework(result.framework)
+    framework = frameworks.import_framework(result.framework)
     file = scratch / "round_trip.pth"
     with invoke.running(result, command=True):
         before = result.value.state_dict()
@@ -148,7 +148,7 @@ def _forward(result: Result, shapes: Sequence[Mapping[str, Any]], device: str | 
 
 def _backward(result: Result, outputs: Sequence[Any]) -> str | None:
     """Gradients of the mean of all outputs must reach the parameters, and be finite."""
-    torch = isolation.import_framework(result.framework)
+    torch = frameworks.import_framework(result.framework)
     parameters = [one for one in result.value.parameters() if one.requires_grad]
     if not parameters:
         return "it has no parameter that needs a gradient"

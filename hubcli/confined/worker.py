@@ -196,7 +196,7 @@ def _name(host: object) -> str:
 
 
 def _replace(parent: Parent, scratch: Path) -> None:
-    """Let what fetches ask the parent."""
+    """Let the functions that fetch send their requests to the parent."""
     from hubcli.base import paths
     from hubcli.cache import weights
     from hubcli.cache.cache import Cache

@@ -2,7 +2,7 @@
 
 A refusal is final, so it is given only where nothing can make the callable another one than the source shows: no
 decorator that may change it, no second definition, no metaclass, no namespace that is filled at run time.  Where that
-is not certain the call itself tells.
+is not certain the call itself shows it.
 """
 
 from __future__ import annotations

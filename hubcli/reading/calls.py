@@ -87,11 +87,11 @@ class Calls:
 
     def _partial(self, target: Value, node: ast.Call) -> Value:
         if isinstance(target, Class):
-            initializer = self.reader.initializer(target)
-            if initializer is None:
+            made = initializer(self.reader, target)
+            if made is None:
                 return target
             doc = ast.get_docstring(target.node)
-            target = initializer.but(doc=doc) if doc else initializer
+            target = made.but(doc=doc) if doc else made
         if not isinstance(target, Function):
             return target if isinstance(target, External) else Unknown()
         keywords = [(item.arg, self.reader.text(item.value)) for item in node.keywords if item.arg]
@@ -151,7 +151,7 @@ class Calls:
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function in their order, without those of the functions and classes in it."""
+    """Yield the nodes of a function in their order, without the nodes of the functions and classes in it."""
     for node in ast.iter_child_nodes(function):
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
@@ -187,3 +187,23 @@ def last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def initializer(reader: Reader, value: Class) -> Function | None:
+    """`__init__` of a class or of the base in the repository that it comes from."""
+    for _ in range(16):
+        found = reader.methods(value.node).get("__init__")
+        if found is not None:
+            return Function(found, value.module, bound=1)
+        bases = [base for base in value.node.bases if last_name(base) != "object"]
+        if not bases and not value.node.decorator_list:
+            empty = ast.parse("def __init__(self): pass").body[0]
+            assert isinstance(empty, ast.FunctionDef)
+            return Function(empty, value.module, bound=1)
+        if not bases:
+            return None
+        base = reader.resolve(reader.evaluate(bases[0], value.module))
+        if not isinstance(base, Class):
+            return None
+        value = base
+    return None

@@ -1,7 +1,7 @@
 """Checks a hubconf's `dependencies` without importing anything.
 
 A name is an import name, perhaps dotted (`yaml`, `os.path`), or a requirement (`numpy>=1.24`).  The
-repository's own modules count, and `torch` is provided by the engine unless told otherwise.
+repository's own modules count, and `torch` is provided by the engine unless the framework is torch.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _foreign(provider: str | None) -> bool:
 
 
 def _top(text: str) -> str:
-    """Return the import name that a declared dependency stands for, as well as that can be told."""
+    """Return the import name that a declared dependency means, as far as that is known."""
     name = re.split(r"[^\w.-]", text.strip(), maxsplit=1)[0]
     known = import_names.modules().get(packages.canonical(name)) or getattr(packages.find(name), "module", None)
     return (known or name.replace("-", "_")).partition(".")[0]
@@ -299,7 +299,7 @@ def distribution(name: str) -> tuple[str, str] | None:
 
 
 def _plan(missing: Sequence[str], framework: str, repository: Repository | None, places: Mapping[str, str]) -> Plan:
-    """Return what to install for the missing names, each judged by itself; `places` say where names are imported."""
+    """Return what to install for the missing names, each decided by itself; `places` say where names are imported."""
     whole: dict[str, str] = {}
     bare: dict[str, str] = {}
     refused: list[tuple[str, str]] = []

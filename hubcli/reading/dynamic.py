@@ -8,6 +8,7 @@ from collections.abc import Iterator, Set
 
 OWN_NAMES = {"globals", "locals", "vars"}
 _READERS = {"dir", "getattr", "hasattr", "id", "isinstance", "len", "list", "print", "repr", "sorted", "str", "vars"}
+_CONTAINER_METHODS = {"add", "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update"}
 _MUTATORS = {"update", "setdefault", "__setitem__", "__ior__"}
 
 
@@ -105,3 +106,19 @@ def _mutates_locals(node: ast.AST) -> bool:
         assert isinstance(node, ast.Call)
         return len(node.args) < 2 or any(is_call(argument, OWN_NAMES) for argument in node.args[1:])
     return _mutates(node, {"locals", "vars"}, frozenset())
+
+
+def changed_names(tree: ast.Module) -> set[str]:
+    """Return the names of a module whose containers something changes after they were made."""
+    known: set[str] = set()
+    for node in ast.walk(tree):
+        owner: ast.expr | None = None
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            owner = node.value
+        elif isinstance(node, ast.AugAssign):
+            owner = node.target
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value if node.func.attr in _CONTAINER_METHODS else None
+        if isinstance(owner, ast.Name):
+            known.add(owner.id)
+    return known

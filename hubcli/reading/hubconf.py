@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubcli.errors import HubconfNotFoundError, NotFoundError, RepositoryCodeError
+from hubcli.reading.calls import initializer
 from hubcli.reading.externals import callable_here
 from hubcli.reading.names import Reader
-from hubcli.reading.values import Class, External, Function, Maybe, Unknown, Value
+from hubcli.reading.values import Class, External, Function, Imported, Maybe, Module, Unknown, Value
 
 MAX_PARAMETERS = 255
 
@@ -48,7 +49,7 @@ class HubConf:
     docstring: str | None
 
     def entrypoint(self, name: str, *, spec: str | None = None, renewal: str | None = None) -> EntryPoint:
-        """Return the entrypoint called `name`; NotFoundError lists names near to it and tells how to get a newer
+        """Return the entrypoint called `name`; NotFoundError lists names near to it and how to get a newer
         copy."""
         for entry in self.entrypoints:
             if entry.name == name:
@@ -60,7 +61,7 @@ class HubConf:
 
 
 def missing_callable(name: str, hint: str, spec: str | None = None, renewal: str | None = None) -> NotFoundError:
-    """torch.hub's error for an entrypoint that is not there; `renewal` tells how to get a newer copy."""
+    """torch.hub's error for an entrypoint that is not there; `renewal` is the hint how to get a newer copy."""
     error = NotFoundError(f"Cannot find callable {name} in hubconf", hint=hint, spec=spec)
     error.advise(renewal)
     return error
@@ -101,7 +102,7 @@ def read(path: Path) -> HubConf:
         unclear = any(isinstance(value, Maybe) for value, _ in public.values())
         return HubConf(
             entrypoints=tuple(entry for entry in entries if entry is not None),
-            dependencies=reader.dependencies(module),
+            dependencies=_dependencies(reader, module),
             dynamic=module.dynamic or unclear,
             docstring=ast.get_docstring(module.tree),
         )
@@ -125,7 +126,7 @@ def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPo
             doc = ast.get_docstring(value.node)
     elif isinstance(value, Class):
         doc = ast.get_docstring(value.node)
-        function = _call_method(reader, value) if value.instance else reader.initializer(value)
+        function = _call_method(reader, value) if value.instance else initializer(reader, value)
         signature = _signature(reader, function) if function else None
     elif isinstance(value, External):
         if value.module or not callable_here(value.dotted):
@@ -134,6 +135,21 @@ def _entrypoint(reader: Reader, name: str, value: Value, source: str) -> EntryPo
         return None
     external = isinstance(value, External)
     return EntryPoint(name, summary_line(doc), doc, signature, source, external)
+
+
+def _dependencies(reader: Reader, module: Module) -> tuple[str, ...]:
+    """`dependencies` of the hubconf, or of the module that it imports the name from."""
+    bound = module.names.get("dependencies")
+    if bound is not None and isinstance(bound[0], Imported):
+        seen: set[Path] = set()
+        value: Value = bound[0]
+        while isinstance(value, Imported) and value.target not in seen:
+            seen.add(value.target)
+            if not value.target.is_file():
+                break
+            module = reader.load(value.target)
+            value = module.names.get(value.name, (Unknown(), ""))[0]
+    return tuple(dict.fromkeys(module.dependencies))
 
 
 def _call_method(reader: Reader, value: Class) -> Function | None:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubcli.errors import HubError
+from hubcli.reading import source_files
 from hubcli.reading.calls import last_name
 from hubcli.reading.dynamic import never_runs
 from hubcli.reading.inventory import inside_left_out
-from hubcli.reading.names import Reader, installed
+from hubcli.reading.names import Reader
 from hubcli.reading.values import Imported as ImportedName
 from hubcli.reading.values import Module, ModuleRef
 
@@ -35,7 +36,7 @@ _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 class Imported:
     """A module from elsewhere, by its whole name, and where the repository imports it: `file:line`.
 
-    `left_out`: it would be in a folder of the repository that is empty, as those of git submodules are.
+    `left_out`: it would be in a folder of the repository that is empty, as the folders of git submodules are.
     """
 
     name: str
@@ -186,7 +187,7 @@ class _Walk:
         if isinstance(node, ast.ImportFrom) and (level or node.module):
             parts = [*(node.module.split(".") if node.module else []), node.names[0].name]
         empty = inside_left_out(self.root, bases, parts)
-        if empty is None or (not level and installed(parts[0])):
+        if empty is None or (not level and source_files.installed(parts[0])):
             return None
         above = next(one for one in (*bases[::-1], self.root) if empty.is_relative_to(one))
         return ".".join(empty.relative_to(self.root if level else above).parts)
@@ -203,12 +204,12 @@ def _targets(reader: Reader, module: Module, node: ast.Import | ast.ImportFrom) 
     if target is not None and (target.is_dir() or target.name == "__init__.py"):
         folder = target if target.is_dir() else target.parent
         for alias in node.names:  # `from package import module`
-            if alias.name != "*" and (inner := reader.find(folder, [alias.name])) is not None:
+            if alias.name != "*" and (inner := source_files.find(folder, [alias.name])) is not None:
                 yield alias.name, inner
 
 
 def _files(root: Path, target: Path) -> Iterator[Path]:
-    """Yield the files that importing `target` runs: those of the packages around it first."""
+    """Yield the files that importing `target` runs: the files of the packages around it first."""
     around = [folder / "__init__.py" for folder in target.parents if folder.is_relative_to(root) and folder != root]
     yield from (file for file in reversed(around) if file.is_file())
     if target.is_file():
@@ -216,7 +217,7 @@ def _files(root: Path, target: Path) -> Iterator[Path]:
 
 
 def _imports(body: Sequence[ast.stmt], inside: bool) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the import statements that run, and that nothing would catch; `inside`: those of functions too."""
+    """Yield the import statements that run, and that nothing would catch; `inside`: statements in functions too."""
     for node in body:
         if _returns_without(node):
             return

@@ -1,7 +1,7 @@
 """Works out what module-level code makes of literals: the names that a loop puts into its namespace, mostly.
 
 A small part of Python on known values: strings, numbers, containers of them, comprehensions, the usual methods, and
-the functions and classes that `_names` follows.  Whatever is beyond raises `Unclear`: then only running it tells.
+the functions and classes that `_names` follows.  Whatever is beyond raises `Unclear`: then only running it shows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 class Unclear(Exception):
-    """Only running the code tells."""
+    """Only running the code shows the value."""
 
 
 class Interpreter:

@@ -9,33 +9,39 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-import stat
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubcli.errors import RepositoryCodeError
-from hubcli.reading import project
+from hubcli.reading import project, source_files
 from hubcli.reading.calls import Calls, last_name, unclear
-from hubcli.reading.dynamic import fills_namespace, is_namespace, may_change_search_path, never_runs
+from hubcli.reading.dynamic import changed_names, fills_namespace, is_namespace, may_change_search_path, never_runs
 from hubcli.reading.interpret import Interpreter, Unclear
 from hubcli.reading.loops import Loops
-from hubcli.reading.values import Class, Data, External, Function, Imported, Maybe, Module, ModuleRef, Unknown, Value
+from hubcli.reading.values import (
+    Class,
+    Data,
+    External,
+    Function,
+    Imported,
+    Maybe,
+    Module,
+    ModuleRef,
+    Unknown,
+    Value,
+    as_value,
+)
 
 if TYPE_CHECKING:
     from hubcli.reading.search_path import SearchPath
 
 # Ceilings far above what real repositories need; a hostile one meets them within seconds.
-MAX_FILE_BYTES = 512 * 1024
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
 MAX_MODULES = 400
 MAX_STEPS = 300_000
-
-_CHANGING = {"add", "append", "clear", "extend", "insert", "pop", "remove", "setdefault", "update"}
 
 
 class Reader:
@@ -69,7 +75,7 @@ class Reader:
         """Count work, so that no code takes more than a few seconds to read."""
         self.steps += steps
         if self.steps > MAX_STEPS:
-            raise _unreadable("hubconf.py", 1, "too much code to follow without running it")
+            raise source_files.unreadable("hubconf.py", 1, "too much code to follow without running it")
 
     # Files
 
@@ -96,55 +102,11 @@ class Reader:
         shown = self._shown(file)
         info = file.stat()
         self.bytes += info.st_size
-        if not stat.S_ISREG(info.st_mode):
-            raise _unreadable(shown, 1, "not a regular file")
-        if info.st_size > MAX_FILE_BYTES:
-            raise _unreadable(shown, 1, f"{info.st_size} bytes, more than {MAX_FILE_BYTES}")
-        if self.bytes > MAX_TOTAL_BYTES or len(self.modules) >= MAX_MODULES:
-            raise _unreadable(shown, 1, "the repository's star imports lead to too much code")
-        try:
-            source = file.read_bytes()
-        except OSError as error:
-            raise _unreadable(shown, 1, f"{type(error).__name__}: {error.strerror}") from None
-        if b"\0" in source:
-            line = source[: source.index(b"\0")].count(b"\n") + 1
-            raise _unreadable(shown, line, "SyntaxError: source code contains a null byte")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return ast.parse(source, filename=shown), source
-        except SyntaxError as error:
-            message = f"{type(error).__name__}: {error.msg}"
-            raise _unreadable(shown, error.lineno or 1, message) from None
-        except ValueError as error:
-            raise _unreadable(shown, 1, f"{type(error).__name__}: {error}") from None
-        except (RecursionError, MemoryError):
-            lines = source.split(b"\n")
-            longest = max(range(len(lines)), key=lambda index: len(lines[index]))
-            raise _unreadable(shown, longest + 1, "SyntaxError: nested too deeply") from None
+        too_much = self.bytes > MAX_TOTAL_BYTES or len(self.modules) >= MAX_MODULES
+        return source_files.parse(file, shown, info, too_much)
 
     def _shown(self, file: Path) -> str:
         return file.relative_to(self.root).as_posix()
-
-    def find(self, base: Path, parts: list[str]) -> Path | None:
-        """Return the file (or, for a namespace package, folder) of a module below `base`."""
-        here = base
-        for index, part in enumerate(parts):
-            if not part.isidentifier():
-                return None
-            last = index == len(parts) - 1
-            package = here / part / "__init__.py"
-            if package.is_file():
-                here = here / part
-                if last:
-                    return package
-            elif last and (here / f"{part}.py").is_file():
-                return here / f"{part}.py"
-            elif (here / part).is_dir():
-                here = here / part
-            else:
-                return None
-        return here
 
     def find_import(self, module: Module, name: str, level: int) -> Path | None:
         """Return the file or bare folder in the repository that an import in `module` means; None: it leads outside."""
@@ -158,17 +120,22 @@ class Reader:
             if not parts:
                 package = base / "__init__.py"
                 return package if package.is_file() else base
-            return self.find(base, parts)
+            return source_files.find(base, parts)
         if parts[0] == "torch":
             return None
         for base in self.search:
-            found = self.find(base, parts)
+            found = source_files.find(base, parts)
             # A bare folder is a package only where no installed one has its name.
-            if found is not None and (found.is_file() or not installed(parts[0])):
+            if found is not None and (found.is_file() or not source_files.installed(parts[0])):
                 if found.is_file() and found not in self.modules:
                     self._unread.append(found)
                 return found
-        if self._unread and parts[0] not in sys.stdlib_module_names and not installed(parts[0]) and self._widen():
+        if (
+            self._unread
+            and parts[0] not in sys.stdlib_module_names
+            and not source_files.installed(parts[0])
+            and self._widen()
+        ):
             return self.find_import(module, name, level)
         return None
 
@@ -178,7 +145,9 @@ class Reader:
         pending, self._unread = self._unread, []
         for file in dict.fromkeys(pending):
             with contextlib.suppress(RepositoryCodeError, OSError):
-                if file not in self.modules and may_change_search_path(file.read_bytes()[:MAX_FILE_BYTES]):
+                if file not in self.modules and may_change_search_path(
+                    file.read_bytes()[: source_files.MAX_FILE_BYTES]
+                ):
                     self.load(file)
         return len(self.search) > before
 
@@ -192,7 +161,7 @@ class Reader:
                 return bound[0]
         if target.is_dir() or target.name == "__init__.py":
             folder = target if target.is_dir() else target.parent
-            found = self.find(folder, [name])
+            found = source_files.find(folder, [name])
             if found is not None:
                 return ModuleRef(found)
         return Unknown()
@@ -211,7 +180,7 @@ class Reader:
         return value
 
     def evaluate(self, node: ast.expr, module: Module, scope: Mapping[str, Value] | None = None) -> Value:
-        """Return what an expression stands for, as far as that can be told; `scope` holds a function's own names."""
+        """Return what an expression means, as far as that is known; `scope` holds a function's own names."""
         self.spend()
         if isinstance(node, ast.Lambda):
             return Function(node, module)
@@ -288,17 +257,7 @@ class Reader:
         """Return the names of a module whose containers something changes after they were made."""
         known = self._mutated.get(module.file)
         if known is None:
-            known = set()
-            for node in ast.walk(module.tree):
-                owner: ast.expr | None = None
-                if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-                    owner = node.value
-                elif isinstance(node, ast.AugAssign):
-                    owner = node.target
-                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                    owner = node.func.value if node.func.attr in _CHANGING else None
-                if isinstance(owner, ast.Name):
-                    known.add(owner.id)
+            known = changed_names(module.tree)
             self._mutated[module.file] = known
         return known
 
@@ -387,7 +346,7 @@ class Reader:
             if found == module.file:  # `from . import x` in a package that is being read
                 if alias.name in module.names:
                     continue
-                inner = self.find(found.parent, [alias.name])
+                inner = source_files.find(found.parent, [alias.name])
                 value: Value = Unknown() if inner is None else ModuleRef(inner)
             elif found is None:
                 dotted = "." * node.level + (node.module or "") + "." + alias.name
@@ -443,7 +402,7 @@ class Reader:
             self._bind(module, target.id, value, "assign", maybe)
 
     def _unpack(self, module: Module, target: ast.Tuple | ast.List, node: ast.expr, maybe: bool) -> None:
-        """`a, b = f()`: each of them as far as it can be told."""
+        """`a, b = f()`: each of them as far as it is known."""
         interpreter = Interpreter(self, module)
         try:
             bound = dict(interpreter.bind(target, interpreter.evaluate(node, {})))
@@ -533,56 +492,3 @@ class Reader:
             return ast.unparse(node)
         except RecursionError:
             return "..."
-
-    def dependencies(self, module: Module) -> tuple[str, ...]:
-        """`dependencies` of the hubconf, or of the module that it imports the name from."""
-        bound = module.names.get("dependencies")
-        if bound is not None and isinstance(bound[0], Imported):
-            seen: set[Path] = set()
-            value: Value = bound[0]
-            while isinstance(value, Imported) and value.target not in seen:
-                seen.add(value.target)
-                if not value.target.is_file():
-                    break
-                module = self.load(value.target)
-                value = module.names.get(value.name, (Unknown(), ""))[0]
-        return tuple(dict.fromkeys(module.dependencies))
-
-    def initializer(self, value: Class) -> Function | None:
-        """`__init__` of a class or of the base in the repository that it comes from."""
-        for _ in range(16):
-            found = self.methods(value.node).get("__init__")
-            if found is not None:
-                return Function(found, value.module, bound=1)
-            bases = [base for base in value.node.bases if last_name(base) != "object"]
-            if not bases and not value.node.decorator_list:
-                empty = ast.parse("def __init__(self): pass").body[0]
-                assert isinstance(empty, ast.FunctionDef)
-                return Function(empty, value.module, bound=1)
-            if not bases:
-                return None
-            base = self.resolve(self.evaluate(bases[0], value.module))
-            if not isinstance(base, Class):
-                return None
-            value = base
-        return None
-
-
-def _unreadable(file: str, line: int, message: str) -> RepositoryCodeError:
-    return RepositoryCodeError(
-        f"{file}:{line}: {message}",
-        hint="nothing was executed; report it to the repository, or take another ref",
-    )
-
-
-def as_value(found: object) -> Value:
-    """Return what the interpreter made, as a name's value."""
-    return found if isinstance(found, Value) else Data()
-
-
-def installed(top: str) -> bool:
-    """Return whether a regular installed package is called `top`; nothing is imported."""
-    if top in sys.builtin_module_names:
-        return True
-    spec = PathFinder.find_spec(top)
-    return spec is not None and spec.loader is not None

@@ -105,7 +105,7 @@ def find(name: str) -> Package | None:
 
 
 def closure(packages: Iterable[Package]) -> Iterator[Package]:
-    """Yield the packages and those of the table that they need, each once."""
+    """Yield the packages and the packages of the table that they need, each once."""
     pending = list(packages)
     seen: set[str] = set()
     while pending:

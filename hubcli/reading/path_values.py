@@ -15,6 +15,8 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hubcli.reading import bindings
+from hubcli.reading.bindings import Binding, Function
 from hubcli.reading.interpret import Unclear
 from hubcli.reading.values import Module
 
@@ -44,9 +46,6 @@ _TEXT = (
 )
 _SAME_PATH = frozenset("resolve absolute expanduser as_posix __str__ __fspath__".split())
 _OWN_FILE = ("inspect.getfile", "inspect.getsourcefile", "inspect.getabsfile")
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-Binding = tuple[ast.expr, bool]  # what a name is bound to; True: to an item of it
 
 
 class Scope(NamedTuple):
@@ -114,20 +113,7 @@ class PathValues:
         known = self._bound.get(id(body))
         if known is not None:
             return known
-        known = self._bound[id(body)] = {}
-        for node in _own(body):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    _bind(known, target, node.value)
-            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-                _bind(known, node.target, node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                name = ast.Name(node.target.id, ast.Load())
-                known.setdefault(node.target.id, []).append((ast.BinOp(name, node.op, node.value), False))
-            elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-                _bind(known, node.target, node.iter, item=True)
-            elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-                _bind(known, node.optional_vars, node.context_expr)
+        known = self._bound[id(body)] = bindings.of(body)
         return known
 
     def _named(self, node: ast.Name, scope: Scope) -> Iterator[Any]:
@@ -139,7 +125,7 @@ class PathValues:
             if bound := self._bindings(function).get(name):
                 yield from self._all(bound, scope)
                 return
-            if name in {one.arg for one in _parameters(function)}:
+            if name in {one.arg for one in bindings.parameters(function)}:
                 yield from self._argument(function, name, scope)
                 return
         if name == "__file__":
@@ -180,13 +166,13 @@ class PathValues:
     def _argument(self, function: Function, name: str, scope: Scope) -> Iterator[Any]:
         """Yield what the calls of a function give for a parameter, wherever they stand, and its default."""
         clear = False
-        if (default := _default(function, name)) is not None:
+        if (default := bindings.default_of(function, name)) is not None:
             with_default = self.values(default, Scope(scope.module))
             clear = True
             yield from with_default
         called = getattr(function, "name", None)
         for call, where in self.reader.search_path.calls(called) if called else ():
-            given = _given(function, call).get(name)
+            given = bindings.argument_values(function, call).get(name)
             if given is not None:
                 try:
                     for value in self.values(given, where):
@@ -276,7 +262,7 @@ class PathValues:
         given = dict(scope.given)
         for part in node.generators:
             bound: dict[str, list[Binding]] = {}
-            _bind(bound, part.target, part.iter, item=True)
+            bindings.bind(bound, part.target, part.iter, item=True)
             for name, sources in bound.items():
                 given[name] = tuple(self._all(sources, scope._replace(given=given)))
         yield self.values(node.elt, scope._replace(given=given))
@@ -447,7 +433,7 @@ class PathValues:
     def _returned(self, function: Function, module: Module, call: ast.Call, scope: Scope) -> Iterator[Any]:
         """Yield what a function returns for the arguments of a call."""
         given: dict[str, tuple[Any, ...]] = {}
-        for name, node in _given(function, call).items():
+        for name, node in bindings.argument_values(function, call).items():
             try:
                 given[name] = tuple(self.values(node, scope))
             except Unclear:
@@ -456,7 +442,9 @@ class PathValues:
         if isinstance(function, ast.Lambda):
             yield from self.values(function.body, inner)
             return
-        results = [one.value for one in _own(function) if isinstance(one, ast.Return) and one.value is not None]
+        results = [
+            one.value for one in bindings.own_nodes(function) if isinstance(one, ast.Return) and one.value is not None
+        ]
         yield from self._all([(one, False) for one in results], inner)
 
     # Folders of the repository
@@ -507,56 +495,3 @@ def _is_sequence(value: Any) -> bool:
 
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
-
-
-def _own(body: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a module or function without those of the functions in it; class bodies count."""
-    for node in ast.iter_child_nodes(body):
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _own(node)
-
-
-def _bind(known: dict[str, list[Binding]], target: ast.expr, value: ast.expr, item: bool = False) -> None:
-    """Note what assigning `value`, or an item of it, binds."""
-    if isinstance(target, ast.Name):
-        known.setdefault(target.id, []).append((value, item))
-    elif isinstance(target, ast.Tuple | ast.List):
-        matching = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) and not item
-        for at, one in enumerate(target.elts):
-            if matching:
-                assert isinstance(value, ast.Tuple | ast.List)
-                _bind(known, one, value.elts[at])
-            elif item:  # `for root, folders, files in os.walk(here)`: the part of each
-                name = ast.Name("_", ast.Load())
-                part = ast.Subscript(name, ast.Constant(at), ast.Load())
-                generator = ast.comprehension(ast.Name("_", ast.Store()), value, [], 0)
-                _bind(known, one, ast.ListComp(part, [generator]), item=True)
-            else:
-                _bind(known, one, ast.Subscript(value, ast.Constant(at), ast.Load()))
-
-
-def _parameters(function: Function) -> list[ast.arg]:
-    spec = function.args
-    return [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *(one for one in (spec.vararg, spec.kwarg) if one)]
-
-
-def _default(function: Function, name: str) -> ast.expr | None:
-    spec = function.args
-    positional = [*spec.posonlyargs, *spec.args]
-    pairs = [*zip(reversed(positional), reversed(spec.defaults)), *zip(spec.kwonlyargs, spec.kw_defaults)]
-    return next((value for one, value in pairs if one.arg == name and value is not None), None)
-
-
-def _given(function: Function, call: ast.Call) -> dict[str, ast.expr]:
-    """Return the arguments of a call by the names of the parameters."""
-    spec = function.args
-    names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
-    if names[:1] == ["self"]:
-        names.pop(0)
-    plain = [one for one in call.args if not isinstance(one, ast.Starred)]
-    found = dict(zip(names, plain))
-    if spec.vararg is not None:
-        found[spec.vararg.arg] = ast.List(call.args[len(names) :], ast.Load())
-    found.update((one.arg, one.value) for one in call.keywords if one.arg)
-    return found

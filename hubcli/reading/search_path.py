@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hubcli.errors import HubError
+from hubcli.reading.bindings import Function
 from hubcli.reading.calls import last_name
 from hubcli.reading.dynamic import never_runs
 from hubcli.reading.interpret import Unclear
-from hubcli.reading.path_values import Function, PathValues, Scope
+from hubcli.reading.path_values import PathValues, Scope
 from hubcli.reading.values import Function as FunctionValue
 from hubcli.reading.values import Module, ModuleRef
 
@@ -33,7 +34,7 @@ _ARCHIVES = (".zip", ".egg", ".whl", ".pyz")
 
 
 class _Change(NamedTuple):
-    """A statement that changes the list: the expression of what it adds, or None where it cannot be told."""
+    """A statement that changes the list: the expression of what it adds, or None where it is not known."""
 
     added: ast.expr | None
     scope: Scope

@@ -32,7 +32,7 @@ class Data(_Known):
 
 
 class Maybe(_Known):
-    """Callable or not: only running the code tells."""
+    """Callable or not: only running the code shows it."""
 
     __slots__ = ()
 
@@ -117,3 +117,8 @@ class Module:
         self.dynamic = False
         self.handled: set[int] = set()
         self.own: set[str] = set()
+
+
+def as_value(found: object) -> Value:
+    """Return what the interpreter made, as a name's value."""
+    return found if isinstance(found, Value) else Data()

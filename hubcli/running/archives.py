@@ -140,7 +140,7 @@ def _line(error: BaseException) -> str:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """Return what `hub show` tells of an archive, or of a torch.package archive: nothing of it runs."""
+    """Return what `hub show` reports of an archive, or of a torch.package archive: nothing of it runs."""
     from engine import serialization
 
     if serialization.sniff(path) == "package":

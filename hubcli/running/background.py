@@ -1,6 +1,6 @@
 """Threads and processes that repository code leaves running: the command that ran it ends all the same.
 
-Python waits at its end for threads that are no daemons (also those of executors and timers) and for processes of
+Python waits at its end for threads that are no daemons (also threads of executors and timers) and for processes of
 multiprocessing.  A program that calls `hubcli.load` goes on as it always did; a command has nothing more to do.
 """
 
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from hubcli.base import output
+from hubcli.cache import weights
+from hubcli.net.http import secret_scope
 from hubcli.running import stray_files
 
 GRACE = 2.0  # seconds for what is about to end
@@ -50,6 +52,32 @@ def separate_output() -> Iterator[None]:
     finally:
         if sys.stdout is made and not _left(daemons=True):
             sys.stdout = before
+
+
+@contextlib.contextmanager
+def threads_inherit() -> Iterator[None]:
+    """Let threads that a command's code starts be bound as its entrypoint is: consent, weights, hosts of secrets.
+
+    A thread begins with an empty context, in which whatever is fetched would be the user's own wish.
+    """
+    start = threading.Thread.start
+
+    def start_bound(thread: threading.Thread) -> None:
+        run, caller, hosts = thread.run, weights.caller.get(), secret_scope.named_hosts.get()
+
+        def run_bound() -> None:
+            weights.caller.set(caller)
+            secret_scope.named_hosts.set(hosts)
+            run()
+
+        thread.run = run_bound  # type: ignore[method-assign]  # of this thread alone
+        start(thread)
+
+    threading.Thread.start = start_bound  # type: ignore[method-assign, assignment]  # `self` is called `thread`
+    try:
+        yield
+    finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
 
 
 class _OfOneThread:

@@ -22,7 +22,7 @@ from hubcli.cache.weights import Weight
 from hubcli.errors import HubError, IntegrityError, LockMismatchError, NotFoundError, UsageError
 from hubcli.net.http import fetch as http
 from hubcli.net.storage import huggingface
-from hubcli.running import gguf_files, isolation
+from hubcli.running import frameworks, gguf_files
 
 _NAMED = 8  # names that a hint gives
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".gguf", ".index.json")
@@ -70,7 +70,7 @@ def permitting(checkout: Checkout, framework: str) -> Iterator[None]:
         yield
         return
     if framework == "torch":
-        torch = isolation.import_framework("torch")
+        torch = frameworks.import_framework("torch")
         with torch.serialization.safe_globals([_importable(name) for name in names]):
             yield
         return
@@ -118,9 +118,9 @@ def find(text: str) -> Path | None:
 
 
 def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return what `hub show` tells of a checkpoint: its tensors, and the names of what else is in it.
+    """Return what `hub show` reports of a checkpoint: its tensors, and the names of what else is in it.
 
-    A GGUF file has more to tell: `gguf_files.facts`.
+    `gguf_files.facts` has the rest of a GGUF file.
     """
     from engine import serialization
 
@@ -183,7 +183,7 @@ def read_sharded(
     shards = {file: path for file, (_, path) in found.items()}
     try:
         if _framework() == "torch":
-            torch = isolation.import_framework("torch")
+            torch = frameworks.import_framework("torch")
             read = lambda path: _read_with_torch(Path(path), map_location, True)
             return serialization.read_shards(index, read, torch.is_tensor, shards)
         return serialization.load(index, map_location=map_location, shards=shards)
@@ -197,7 +197,7 @@ def read_sharded(
 
 def _framework() -> str:
     now = weights.caller.get()
-    return now.framework if now is not None else isolation.loaded_framework() or "engine"
+    return now.framework if now is not None else frameworks.loaded_framework() or "engine"
 
 
 def read_state_dict(path: Path, name: str, map_location: Any = None, *, weights_only: bool | None = None) -> Any:
@@ -269,7 +269,7 @@ def explained(error: BaseException, where: str, spec: str) -> IntegrityError | N
 
 def _read_with_torch(file: Path, map_location: Any, weights_only: bool) -> Any:
     """torch.load; safetensors and GGUF, which it does not know, go through the engine's reader."""
-    torch = isolation.import_framework("torch")
+    torch = frameworks.import_framework("torch")
     with file.open("rb") as opened:
         head = opened.read(9)
     if head[8:] != b"{" and head[:4] != b"GGUF":

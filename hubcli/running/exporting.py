@@ -79,7 +79,7 @@ def _outputs(model: Any, given: Sequence[Any], named: Mapping[str, Any]) -> list
 
 
 def _once_more(model: Any, given: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
-    """Return the same for other values: those of the inputs in reverse, where the model takes them."""
+    """Return the same for other values: the values of the inputs in reverse, where the model takes them."""
     other = [tensor.reshape(-1).flip(0).reshape(tensor.shape) for tensor in (*given, *named.values())]
     try:
         made = _outputs(model, other[: len(given)], dict(zip(named, other[len(given) :])))

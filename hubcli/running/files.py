@@ -211,13 +211,13 @@ def _png(name: str, array: Array) -> bytes:
     try:
         from PIL import Image
     except ImportError:
-        raise DependencyError("writing a picture needs Pillow", hint="run: python -m pip install Pillow") from None
+        raise DependencyError("writing an image needs Pillow", hint="run: python -m pip install Pillow") from None
     image = array[0] if array.ndim == 4 and array.shape[0] == 1 else array
     if image.ndim == 3 and image.shape[0] in (1, 3, 4):
         image = image.transpose(1, 2, 0)
         image = image[..., 0] if image.shape[2] == 1 else image
     elif image.ndim != 2:
-        raise UsageError(f"{name} has the shape {array.shape}, which is no picture", hint="write .npz instead")
+        raise UsageError(f"{name} has the shape {array.shape}, which is no image", hint="write .npz instead")
     if image.dtype != np.uint8:
         image = np.nan_to_num(np.clip(image.astype(np.float64), 0, 1) * 255).round().astype(np.uint8)
     buffer = io.BytesIO()

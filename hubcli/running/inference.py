@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hubcli.base import output
-from hubcli.errors import DependencyError, HubError, RepositoryCodeError, UsageError
-from hubcli.running import call_errors, files, invoke, isolation
+from hubcli.errors import HubError, RepositoryCodeError, UsageError
+from hubcli.running import call_errors, files, frameworks, images, invoke
+from hubcli.running.images import Preprocessing
 from hubcli.running.result import Result, is_module
 
 if TYPE_CHECKING:
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _POSITIONAL = re.compile(r"arr_\d+\Z")
-MAX_PIXELS = 200_000_000
 
 
 @dataclass(frozen=True)
 class Input:
     """An array and the name that the file gives it; None goes to the model by position.
 
-    `text` is what a text file holds, which goes to the model instead of the array.  `kind` is `picture` for one that
+    `text` is what a text file holds, which goes to the model instead of the array.  `kind` is `image` for one that
     is not prepared yet, bytes of (H, W, 3), and `sound` for samples.
     """
 
@@ -82,125 +82,6 @@ class Ranked:
     score: float
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """The preprocessing of an image to (1, 3, H, W), or (1, 1, H, W) if `gray`: shorter side, central square, (x -
-    mean) / std."""
-
-    resize: int | None
-    crop: int | None
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    gray: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        preset: str | None,
-        resize: int | None,
-        crop: int | None,
-        mean: str | None,
-        std: str | None,
-        gray: bool = False,
-    ) -> Preprocessing:
-        """From the options; single options change the preset."""
-        base = _PRESETS[preset or ""]
-        return cls(
-            base.resize if resize is None else resize,
-            base.crop if crop is None else crop,
-            base.mean if mean is None else _triple(mean, "--mean"),
-            base.std if std is None else _triple(std, "--std"),
-            gray,
-        )
-
-    @classmethod
-    def of_model(cls, model: Any) -> Preprocessing | None:
-        """Return what the model itself says of the images it was trained on (timm's `pretrained_cfg`), or None."""
-        for name in ("pretrained_cfg", "default_cfg"):
-            told: Any = getattr(model, name, None)
-            try:
-                side = int(told["input_size"][-1])
-                mean, std = (tuple(float(one) for one in told[key]) for key in ("mean", "std"))
-                resize = int(side / float(told.get("crop_pct") or 0.875))
-            except (TypeError, KeyError, ValueError, AttributeError, ZeroDivisionError):
-                continue
-            if len(mean) == len(std) == 3 and 0 not in std and 0 < side <= resize <= 16384:
-                return cls(resize, side, (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
-        return None
-
-    def array(self, file: Any, name: str) -> Array:
-        """Read and prepare an image, as float32 in (1, channels, H, W)."""
-        return self.prepared(read_image(file, name))
-
-    def prepared(self, image: Any) -> Array:
-        """Return an image of Pillow's as float32 in (1, channels, H, W)."""
-        import numpy as np
-        from PIL import Image
-
-        image = image.convert("L" if self.gray else "RGB")
-        if self.resize is not None:
-            scale = self.resize / min(image.size)
-            width, height = (max(1, round(side * scale)) for side in image.size)
-            image = image.resize((width, height), Image.Resampling.BILINEAR)
-        if self.crop is not None:
-            left, top = ((side - self.crop) // 2 for side in image.size)
-            image = image.crop((left, top, left + self.crop, top + self.crop))
-        pixels = np.asarray(image, dtype=np.float64) / 255
-        channels = 1 if self.gray else 3
-        pixels = pixels.reshape(*pixels.shape[:2], channels)
-        pixels = (pixels - np.array(self.mean[:channels])) / np.array(self.std[:channels])
-        return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], dtype=np.float32)
-
-
-def read_image(file: Any, name: str) -> Any:
-    """Return an image file as an image of Pillow's in RGB (or gray, where it is gray)."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError:
-        raise DependencyError(
-            f"{name} is a picture, and Pillow is not installed",
-            hint="run: python -m pip install Pillow",
-        ) from None
-    try:
-        with Image.open(file) as opened:
-            if opened.width * opened.height > MAX_PIXELS:
-                raise UsageError(f"{name} has {opened.width} x {opened.height} pixels")
-            return opened.copy() if opened.mode == "L" else opened.convert("RGB")
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(
-            f"{name} cannot be read as a picture: {error}",
-            hint=f"inputs are .npy, .npz, .csv, .txt, {', '.join(files.SOUNDS)}, or a picture that Pillow reads",
-        ) from None
-
-
-def image(pixels: Array) -> Any:
-    """Bytes of (H, W, 3) as an image of Pillow's."""
-    from PIL import Image
-
-    return Image.fromarray(pixels, "RGB")
-
-
-AS_IT_IS = Preprocessing(None, None, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-_PRESETS = {
-    "": AS_IT_IS,
-    "imagenet": Preprocessing(256, 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
-
-
-def _triple(text: str, option: str) -> tuple[float, float, float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) == 1:
-        values *= 3
-    if len(values) != 3 or (option == "--std" and 0.0 in values):
-        raise UsageError(f"{option} {text!r} is not R,G,B", hint=f"e.g. {option} 0.5,0.5,0.5")
-    return (values[0], values[1], values[2])
-
-
 def read_inputs(source: str, preprocessing: Preprocessing | None) -> tuple[Input, ...]:
     """Return what a file holds, by its extension (any other is an image); `-` is a .npy on stdin.
 
@@ -223,7 +104,7 @@ def read_inputs(source: str, preprocessing: Preprocessing | None) -> tuple[Input
     if kind in files.SOUNDS:
         return (Input(None, files.sound(path, source), kind="sound"),)
     if kind != ".npz" and preprocessing is None:
-        return (Input(None, np.array(read_image(path, source).convert("RGB")), kind="picture"),)
+        return (Input(None, np.array(images.read_image(path, source).convert("RGB")), kind="image"),)
     if kind != ".npz":
         assert preprocessing is not None
         return (Input(None, preprocessing.array(path, source)),)
@@ -320,7 +201,7 @@ def forward(result: Result, inputs: Sequence[Input], device: str | None = None) 
     model = result.value
     if not callable(model):
         raise UsageError(f"{result.entrypoint} returned {output.a(type(model).__name__)}, which cannot be called")
-    framework = isolation.import_framework(result.framework)
+    framework = frameworks.import_framework(result.framework)
     invoke.set_eval(result)
     dtype = _parameter_dtype(model)
     given = [
@@ -352,7 +233,7 @@ def _parameter_dtype(model: Any) -> Any:
 
 def example_tensors(result: Result, inputs: Sequence[Input]) -> Iterator[tuple[Input, Any]]:
     """Yield the tensors of an input file as `forward` gives them to the model."""
-    framework = isolation.import_framework(result.framework)
+    framework = frameworks.import_framework(result.framework)
     dtype = _parameter_dtype(result.value)
     for one in inputs:
         yield one, _tensor(framework, one.array, dtype, None)
@@ -491,7 +372,7 @@ def _beside(path: Path, name: str) -> Path:
 
 def random_inputs(framework: str, shapes: Sequence[Mapping[str, Any]], device: str | None) -> list[Any]:
     """One tensor a shape: uniform in 0..1, integers 0 or 1, always the same."""
-    torch = isolation.import_framework(framework)
+    torch = frameworks.import_framework(framework)
     torch.manual_seed(0)
     made = []
     for one in shapes:

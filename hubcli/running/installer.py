@@ -1,6 +1,6 @@
 """`hub deps --install`: runs uv or pip for what is missing, and never lets it bring torch along.
 
-What requires torch goes in with --no-deps, everything else under a constraint that no release of torch meets.  A
+What requires torch goes in with --no-deps, everything else under a constraint that no release of torch satisfies.  A
 package that nobody has described is asked for its requirements first (`pip install --dry-run --report`, wheels only,
 so that nothing of it runs); one that names torch joins the former.  Which index serves them is pip's or uv's own
 configuration.

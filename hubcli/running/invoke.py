@@ -25,7 +25,7 @@ from hubcli.errors import HubconfNotFoundError, HubError, RepositoryCodeError, U
 from hubcli.net.http import secret_scope
 from hubcli.reading import dependencies, hubconf
 from hubcli.reading.hubconf import EntryPoint, HubConf
-from hubcli.running import argv, background, call_errors, checkpoints, downloads, isolation, stray_files
+from hubcli.running import argv, background, call_errors, checkpoints, downloads, frameworks, isolation, stray_files
 from hubcli.running.isolation import Namespace
 from hubcli.running.result import Description, Result, is_module
 
@@ -56,7 +56,7 @@ def call(
         str(checkout.spec),
         entrypoint,
         hosts(checkout) if outer is None else outer.hosts,
-        isolation.choose_framework(framework),
+        frameworks.choose_framework(framework),
         fresh or (outer is not None and outer.fresh),
         command or (outer is not None and outer.gated),
         outer.since if outer is not None else weights.STARTED if command else time.time(),
@@ -93,7 +93,7 @@ def listing(checkout: Checkout, *, framework: str = "auto", command: bool = Fals
         str(checkout.spec),
         "",
         hosts(checkout),
-        isolation.choose_framework(framework),
+        frameworks.choose_framework(framework),
         gated=command,
     )
     with _running(checkout, now, command) as namespace:
@@ -150,7 +150,7 @@ def save_state_dict(result: Result, path: Path) -> None:
     check_save(path, force=True)  # whether it exists was checked before anything ran
     with running(result, command=True):
         state = result.value.state_dict()
-    framework = isolation.import_framework(result.framework)
+    framework = frameworks.import_framework(result.framework)
     if path.suffix in (".pth", ".pt"):
         framework.save(state, path)
         return
@@ -236,6 +236,7 @@ def _guarded(namespace: Namespace, spec: str, command: bool) -> Iterator[None]:
         if command:
             stack.enter_context(background.separate_output())  # the last to be undone
             stack.enter_context(output.fd1_to_stderr())
+            stack.enter_context(background.threads_inherit())
         stack.enter_context(namespace.active())
         stack.enter_context(argv.of(namespace.root / "hubconf.py"))
         try:

@@ -50,33 +50,18 @@ from importlib.machinery import (
     FileFinder,
     ModuleSpec,
     PathFinder,
-    SourceFileLoader,
 )
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from hubcli.base import settings
-from hubcli.errors import DependencyError, HubError, UsageError
-from hubcli.reading import dependencies, packages, project
-from hubcli.running import path_entry, subprocess_env
+from hubcli.reading import packages, project
+from hubcli.running import frameworks, path_entry, subprocess_env
+from hubcli.running.loaders import Distribution, NamespacePath, SourceLoader
+from hubcli.running.proxies import Proxies
 
 PREFIX = "_hub_"
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages([/\\]|\Z)")  # where a virtual environment has its packages
-_BY_PACKAGE = {  # functions for the data of a package that is named
-    "importlib.resources": (
-        "contents",
-        "files",
-        "is_resource",
-        "open_binary",
-        "open_text",
-        "path",
-        "read_binary",
-        "read_text",
-    ),
-    "pkgutil": ("get_data",),
-}
-
 _Record = tuple[str, str | None, str, tuple[str, ...], str]
 
 
@@ -93,7 +78,7 @@ class Namespace:
         self.builtins = dict(vars(builtins), __import__=self._import)
         self._stamps: dict[str, tuple[int, int]] = {}
         self._finders: dict[str, FileFinder] = {}
-        self._proxies: dict[str, ModuleType] = {}
+        self._proxies = Proxies(self)
         self._first_path: str | None = None
         self._seen_path: tuple[str, ...] = ()
 
@@ -147,7 +132,7 @@ class Namespace:
         for entry in path:
             finder = self._finders.get(entry)
             if finder is None:
-                loader: Any = partial(_SourceLoader, self)
+                loader: Any = partial(SourceLoader, self)
                 finder = FileFinder(entry, (ExtensionFileLoader, EXTENSION_SUFFIXES), (loader, [".py"]))
                 self._finders[entry] = finder
             spec = finder.find_spec(fullname)
@@ -158,7 +143,7 @@ class Namespace:
         if not portions:
             return None
         bare = ModuleSpec(fullname, None, is_package=True)
-        bare.submodule_search_locations = _NamespacePath(portions)
+        bare.submodule_search_locations = NamespacePath(portions)
         return bare
 
     def find_by_own_finders(
@@ -174,7 +159,7 @@ class Namespace:
                     return importlib.util.spec_from_file_location(
                         whole,
                         file,
-                        loader=_SourceLoader(self, whole, file),
+                        loader=SourceLoader(self, whole, file),
                         submodule_search_locations=spec.submodule_search_locations,
                     )
         return None
@@ -227,13 +212,13 @@ class Namespace:
                     top = self.qualified(name.partition(".")[0])
                     return module if fromlist else sys.modules[top]
                 if name == "torch" or name.startswith("torch."):
-                    import_framework(self.framework)
+                    frameworks.import_framework(self.framework)
             module = builtins.__import__(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
             self._unqualify(error)
             raise
         if level == 0 and name.partition(".")[0] in ("importlib", "pkgutil"):
-            return self._proxy(module)
+            return self._proxies.of(module)
         return module
 
     def _unqualify(self, error: BaseException) -> None:
@@ -244,56 +229,6 @@ class Namespace:
                 error.msg = error.msg.replace(error.name, short)
                 error.args = (error.msg,)
                 error.name = short
-
-    def _import_module(self, name: str, package: str | None = None) -> ModuleType:
-        return importlib.import_module(*self._resolved(name, package))
-
-    def _find_spec(self, name: str, package: str | None = None) -> ModuleSpec | None:
-        return importlib.util.find_spec(*self._resolved(name, package))
-
-    def _resolved(self, name: str, package: str | None) -> tuple[str, str | None]:
-        if name.startswith("."):
-            if package and not package.startswith(self.prefix) and self.owns(package):
-                package = self.qualified(package)
-            return name, package
-        return (self.qualified(name) if self.owns(name) else name), package
-
-    def _spec_from_file_location(self, name: str, location: Any = None, **options: Any) -> ModuleSpec | None:
-        path = os.fspath(location) if location is not None else None
-        if options.get("loader") is None and self.contains(path) and str(path).endswith(".py"):
-            options["loader"] = _SourceLoader(self, name, str(path))
-        return importlib.util.spec_from_file_location(name, location, **options)
-
-    def _proxy(self, module: ModuleType) -> ModuleType:
-        if module.__name__ not in ("importlib", "importlib.machinery", "importlib.util", *_BY_PACKAGE):
-            return module
-        if not self._proxies:
-            util = _Proxy(importlib.util)
-            vars(util).update(find_spec=self._find_spec, spec_from_file_location=self._spec_from_file_location)
-            machinery = _Proxy(importlib.machinery)
-            vars(machinery).update(FileFinder=partial(_ExtensionFinder, self))
-            top = _Proxy(importlib)
-            vars(top).update(import_module=self._import_module, __import__=self._import, util=util, machinery=machinery)
-            self._proxies = {"importlib": top, "importlib.machinery": machinery, "importlib.util": util}
-        for name in [one for one in _BY_PACKAGE if one in sys.modules and one not in self._proxies]:
-            made = self._proxies[name] = _Proxy(sys.modules[name])
-            known = [one for one in _BY_PACKAGE[name] if hasattr(sys.modules[name], one)]
-            vars(made).update({one: self._of_package(getattr(made, one)) for one in known})
-            if name == "importlib.resources":
-                vars(self._proxies["importlib"])["resources"] = made
-        return self._proxies[module.__name__]
-
-    def _of_package(self, function: Any) -> Any:
-        """Return a function that takes the name of a package first, which may be one of ours."""
-
-        def resolved(*args: Any, **kwargs: Any) -> Any:
-            if not args and not kwargs:  # Python 3.12: that of the caller
-                args = (sys._getframe(1).f_globals["__name__"],)
-            if args and isinstance(args[0], str) and self.owns(args[0]):
-                args = (self.qualified(args[0]), *args[1:])
-            return function(*args, **kwargs)
-
-        return resolved
 
     # Changes on disk
 
@@ -427,89 +362,6 @@ def module_named(name: str) -> ModuleType | None:
     return None if namespace is None else sys.modules.get(namespace.qualified(name))
 
 
-def loaded_framework() -> str | None:
-    """Return what `torch` means in this process already: `torch`, `engine`, or None."""
-    module = sys.modules.get("torch")
-    if module is None:
-        return None
-    return "engine" if module is sys.modules.get("engine") else "torch"
-
-
-def choose_framework(wanted: str = "auto") -> str:
-    """`engine` or `torch`: what is wanted, where this process can still have it.
-
-    `auto` is torch if the process has imported it already, else the engine.
-    """
-    loaded = loaded_framework()
-    if wanted == "auto":
-        return loaded or "engine"
-    if wanted not in settings.FRAMEWORKS:
-        raise UsageError(f"unknown framework {wanted!r}", hint=f"one of auto, {', '.join(settings.FRAMEWORKS)}")
-    if loaded not in (None, wanted):
-        raise HubError(
-            f"this process has loaded {loaded} as `torch`; it cannot run code on {wanted} too",
-            hint=f"use framework={loaded!r}, or start another process",
-        )
-    if wanted == "torch" and loaded is None and not dependencies.torch_installed():
-        raise DependencyError(
-            "framework 'torch' was asked for, but torch is not installed",
-            hint="run: python -m pip install torch, or use the engine (--framework engine)",
-        )
-    return wanted
-
-
-def import_framework(framework: str) -> Any:
-    """Return the module that `torch` names in this process: the engine, or torch itself."""
-    if choose_framework(framework) == "engine":
-        from engine.torch_alias import install
-
-        install()
-    return importlib.import_module("torch")
-
-
-class _SourceLoader(SourceFileLoader):
-    """Runs a source file with its namespace's builtins; compiles in memory only."""
-
-    def __init__(self, namespace: Namespace, fullname: str, path: str) -> None:
-        super().__init__(fullname, path)
-        self._namespace = namespace
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        self._namespace.stamp(path)
-        source = self.get_data(path)
-        code: CodeType = self.source_to_code(source, path)
-        return code
-
-    def exec_module(self, module: ModuleType) -> None:
-        vars(module)["__builtins__"] = self._namespace.builtins
-        super().exec_module(module)
-
-
-class _NamespacePath(list[str]):
-    """The folders of a package without `__init__.py`; `importlib.resources` knows such by how it is printed."""
-
-    def __repr__(self) -> str:
-        return f"_NamespacePath({super().__repr__()})"
-
-
-class _ExtensionFinder(FileFinder):
-    """For code that looks for its own compiled part, which a checkout has not: where the engine has its operators."""
-
-    def __init__(self, namespace: Namespace, path: str, *details: Any) -> None:
-        super().__init__(path, *details)
-        self._namespace = namespace
-
-    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = super().find_spec(fullname, target)
-        if spec is not None or self._namespace.framework != "engine" or not self._namespace.contains(self.path):
-            return spec
-        path = Path(self.path, fullname.rpartition(".")[2] + EXTENSION_SUFFIXES[-1])
-        if not importlib.import_module("engine.library.extensions").known(path):
-            return None
-        return ModuleSpec(fullname, ExtensionFileLoader(fullname, str(path)), origin=str(path))
-
-
 class _AliasLoader(Loader):
     """Answers a plain name with the module that the namespace has under it."""
 
@@ -574,7 +426,7 @@ class _Finder(MetaPathFinder):
         name = getattr(context, "name", None)
         if name not in (None, "torch") and own.name and packages.canonical(own.name) == packages.canonical(name):
             if not any(metadata.MetadataPathFinder.find_distributions(context)):
-                yield _Distribution(own.name, own.version, namespace.root)
+                yield Distribution(own.name, own.version, namespace.root)
             return
         if namespace.framework != "engine" or "torch" in sys.modules:
             return
@@ -583,31 +435,6 @@ class _Finder(MetaPathFinder):
 
             if not installed():
                 yield from distributions(context)
-
-
-class _Distribution(metadata.Distribution):
-    """The answer of `importlib.metadata` to a repository about the distribution that it would be if it were
-    installed."""
-
-    def __init__(self, name: str, version: str, root: Path) -> None:
-        self._text, self._root = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", root
-
-    def read_text(self, filename: str) -> str | None:
-        return self._text if filename == "METADATA" else None
-
-    def locate_file(self, path: Any) -> Any:
-        return self._root / path
-
-
-class _Proxy(ModuleType):
-    """A module of the standard library, with some functions replaced for one namespace."""
-
-    def __init__(self, module: ModuleType) -> None:
-        super().__init__(module.__name__, module.__doc__)
-        vars(self).update(__spec__=module.__spec__, __package__=module.__package__, _real=module)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
 
 
 class _Carried:

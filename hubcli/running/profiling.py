@@ -147,9 +147,9 @@ def measure(result: Result, options: Mapping[str, Any]) -> dict[str, Any]:
 
     options: `shapes` of the inputs, `backward`, `device`.  Forward is in eval mode.
     """
-    from hubcli.running import call_errors, inference, invoke, isolation
+    from hubcli.running import call_errors, frameworks, inference, invoke
 
-    torch = isolation.import_framework(result.framework)
+    torch = frameworks.import_framework(result.framework)
     model = result.value
     if not callable(model):
         raise RepositoryCodeError(

@@ -1,6 +1,6 @@
 """Stray files: what repository code writes into its checkout is moved out when the process ends, and reported.
 
-A checkout holds what its commit holds, or nothing runs from it again.  Code that keeps a file beside itself finds it
+A checkout holds what its commit holds, or nothing runs from it again.  Code that stores a file beside itself finds it
 for as long as the process lasts; then it is in `written/` of the cache, which `hub cache prune` empties.  Folders of
 one's own are left alone; in a sandbox a checkout cannot be written to.
 """

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from hubcli.base import output
 from hubcli.errors import UsageError
-from hubcli.running import inference, invoke, isolation, select
-from hubcli.running.inference import Input, Preprocessing
+from hubcli.running import frameworks, images, inference, invoke, select
+from hubcli.running.images import Preprocessing
+from hubcli.running.inference import Input
 from hubcli.running.result import Result
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ _BARE = ("image", "img", "picture")  # keys of a result that name no parameter
 
 @dataclass(frozen=True)
 class Preparation:
-    """The preparation of images and sounds before the model gets them; `says` tells a user, None where nothing is."""
+    """The preparation of images and sounds before the model gets them; `says` is the message for the user, or None."""
 
     says: str | None
     result: Result
     function: Callable[..., Any] | None = None
-    preprocessing: Preprocessing = inference.AS_IT_IS
+    preprocessing: Preprocessing = images.AS_IT_IS
 
     def __call__(self, inputs: Sequence[Input]) -> tuple[Input, ...]:
         """Return the inputs as the model takes them."""
@@ -50,24 +51,24 @@ class Preparation:
         for one in inputs:
             if self.function is not None and one.kind is not None:
                 made += self._transformed(one)
-            elif one.kind == "picture":
-                made.append(Input(None, self.preprocessing.prepared(inference.image(one.array))))
+            elif one.kind == "image":
+                made.append(Input(None, self.preprocessing.prepared(images.image(one.array))))
             else:
                 made.append(one)
         return tuple(made)
 
     def _transformed(self, one: Input) -> Iterator[Input]:
-        framework = isolation.import_framework(self.result.framework)
+        framework = frameworks.import_framework(self.result.framework)
         with invoke.running(self.result, command=True), framework.no_grad():
             made = list(_values(self._called(one, framework)))
         if not made:
             raise UsageError(
                 f"{self.says}: it made no tensor of the input",
-                hint=f"--transform {NONE} leaves pictures as they are",
+                hint=f"--transform {NONE} leaves images as they are",
             )
         for name, value in made:
             array = _array(value)
-            if one.kind == "picture" and array.ndim == 3:
+            if one.kind == "image" and array.ndim == 3:
                 array = array[None]
             yield Input(name, array)
 
@@ -78,7 +79,7 @@ class Preparation:
         tensor = framework.from_numpy(one.array.copy())
         if one.kind == "sound":
             return function(list(tensor)) if _name(function) == "prepare_model_input" else function(tensor)
-        image = inference.image(one.array)
+        image = images.image(one.array)
         if hasattr(function, "model_input_names") or hasattr(function, "image_processor"):
             return function(images=image, return_tensors="pt")
         scaled = lambda: tensor.permute(2, 0, 1).float() / 255
@@ -127,7 +128,7 @@ def preparation(whole: Result, chosen: Result, path: str | None) -> Preparation:
     if own is None:
         return Preparation(None, chosen)
     return Preparation(
-        f"pictures as the model says: --resize {own.resize} --crop {own.crop} and its mean and std",
+        f"images as the model says: --resize {own.resize} --crop {own.crop} and its mean and std",
         chosen,
         preprocessing=own,
     )

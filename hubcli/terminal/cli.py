@@ -125,7 +125,11 @@ class HubGroup(click.Group):
 
 @click.group(cls=HubGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hub", message="%(prog)s %(version)s")
-@click.option("--hub-dir", type=click.Path(file_okay=False), help="The cache folder.")
+@click.option(
+    "--hub-dir",
+    type=click.Path(file_okay=False),
+    help="The cache folder (default: TORCH_HUB_DIR, else ~/.torch/hub).",
+)
 @click.option("--offline", is_flag=True, help="Never use the network.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("-q", "--quiet", is_flag=True, help="No messages and no progress bars; lists are names alone.")

@@ -283,7 +283,7 @@ def preview(made: Preview) -> None:
         known = "?" if one.size is None else output.size(one.size)
         rows.append(("weights", f"{known}{', here already' if one.cached else ''}  {one.url}"))
     if made.weights and not made.trusted:
-        output.message("the servers of the weights are asked for sizes once the code is trusted (--trust once)")
+        output.message("the servers of the weights are queried for sizes once the code is trusted (--trust once)")
     output.Output.current().result(document, lambda: output.table(rows))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hubcli.base import output, settings
-from hubcli.base.request import Request
+from hubcli.base.request import Request, Trust
 from hubcli.base.spec import RepoSpec
 from hubcli.cache.cache import Cache
 from hubcli.cache.checkouts import Checkout
@@ -60,7 +60,7 @@ def reading(command: Command) -> Command:
 def read(
     checkout: Checkout,
     execute: bool,
-    trust: str | None,
+    trust: Trust | None,
     framework: str | None,
     sandbox: str | None,
 ) -> HubConf:
@@ -76,7 +76,7 @@ def read(
     from hubcli.confined.broker import Broker
     from hubcli.trust import gates
 
-    gates.require(checkout, "hubconf.py", trust)
+    gates.require(checkout, "hubconf.py", Request.current(trust=trust))
     framework = framework or settings.current().framework
     chosen = sandboxes.choose(sandbox, default=True, local=checkout.kind == "local", framework=framework)
     if chosen.name == "none":
@@ -118,19 +118,19 @@ def chosen(
 
     Arguments that its signature does not take are refused before anybody is asked.
     """
-    checkout = Cache.current().checkout(RepoSpec.parse(spec), Request.current(reload=execution.force_reload))
+    checkout = Cache.current().checkout(RepoSpec.parse(spec), execution.request)
     from hubcli.reading import choice
     from hubcli.trust import gates
 
     found = conf(checkout)
     name = choice.entrypoint(found, entrypoint, str(checkout.spec), command, renewal=checkout.renewal())
     require_fit(checkout, found, name, given)
-    gates.require(checkout, name, execution.trust)
+    gates.require(checkout, name, execution.request)
     return checkout, name
 
 
 def require_fit(checkout: Checkout, found: HubConf, entrypoint: str, given: Arguments) -> None:
-    """UsageError where the entrypoint's signature, as far as the source tells it, does not take the arguments."""
+    """UsageError where the entrypoint's signature, as far as the source shows it, does not take the arguments."""
     from hubcli.reading import binding
 
     refusal = binding.refusal(checkout.path, found, entrypoint, given.args, given.kwargs)
@@ -153,7 +153,7 @@ def call(checkout: Checkout, entrypoint: str, given: Arguments, execution: Execu
         given.args,
         given.kwargs,
         framework=execution.framework,
-        fresh=execution.force_reload,
+        fresh=execution.request.reload,
         command=True,
     )
 
@@ -184,7 +184,7 @@ def confined(
             framework=execution.framework,
             device=options.get("device"),
         )
-    framework, fresh = execution.framework, execution.force_reload
+    framework, fresh = execution.framework, execution.request.reload
     job = Job(kind, checkout, entrypoint, given.args, given.kwargs, framework, fresh, options=options)
     return job, chosen, Broker(checkout, entrypoint, framework=framework, fresh=fresh)
 
@@ -206,7 +206,7 @@ def fetch_weights(
         kwargs.setdefault("pretrained", True)
     given = shared_options.Arguments(given.args, kwargs)
     require_fit(checkout, conf, entrypoint, given)
-    gates.require(checkout, entrypoint, execution.trust)
+    gates.require(checkout, entrypoint, execution.request)
     child = confined("load", checkout, entrypoint, given, execution)
     if child is not None:
         used = jobs.load(*child, None).weights

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from hubcli.base import settings
+from hubcli.base.request import Request, Trust
 from hubcli.errors import UsageError
 from hubcli.terminal import quantities
 
 if TYPE_CHECKING:
-    from hubcli.running.inference import Preprocessing
+    from hubcli.running.images import Preprocessing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SANDBOX = ("on", "off", "best-effort")
@@ -27,13 +28,12 @@ _SANDBOX = ("on", "off", "best-effort")
 class Execution(NamedTuple):
     """The options with which a command runs repository code.
 
-    `trust` is the option alone, for `trust.require`, and so is `sandbox` (on, off, best-effort), for
+    `request` has --trust and --force-reload.  `sandbox` is the option alone (on, off, best-effort), for
     `sandbox.choose`.
     """
 
-    trust: str | None
+    request: Request
     framework: str
-    force_reload: bool
     sandbox: str | None = None
 
 
@@ -143,7 +143,7 @@ def allowing(command: Command) -> Command:
 
 
 _LOCKING = (
-    click.option("--locked", is_flag=True, help="Use exactly what hub.lock says, which is trust."),
+    click.option("--locked", is_flag=True, help="Use exactly what hub.lock pins; that is consent to run it."),
     click.option("--frozen", is_flag=True, help="--locked and --offline."),
     click.option(
         "--lock-file",
@@ -169,7 +169,7 @@ def lock_path(lock_file: Path | None, locked: bool = True) -> Path:
 
 def execution(
     *,
-    trust: str | None,
+    trust: Trust | None,
     framework: str | None,
     sandbox: str | None,
     force_reload: bool,
@@ -190,7 +190,8 @@ def execution(
         from hubcli.cache import lockfile
 
         settings.override(lock=lockfile.require(path), offline=frozen or None)
-    return Execution(trust, framework or settings.current().framework, force_reload, sandbox)
+    request = Request.current(reload=force_reload, trust=trust)
+    return Execution(request, framework or settings.current().framework, sandbox)
 
 
 def entrypoint_arguments(command: Command) -> Command:
@@ -226,10 +227,10 @@ _PREPARING = (
     click.option(
         "--transform",
         metavar="PATH",
-        help="The part of the result that prepares pictures and sounds; none: leave them.  Default: found by its name.",
+        help="The part of the result that prepares images and sounds; none: leave them.  Default: found by its name.",
     ),
-    click.option("--preset", type=click.Choice(("imagenet",)), help="How to prepare a picture."),
-    click.option("--resize", type=click.IntRange(1, 16384), help="Shorter side of a picture."),
+    click.option("--preset", type=click.Choice(("imagenet",)), help="How to prepare an image."),
+    click.option("--resize", type=click.IntRange(1, 16384), help="Shorter side of an image."),
     click.option("--crop", type=click.IntRange(1, 16384), help="Side of its central square."),
     click.option("--mean", metavar="R,G,B", help="Subtracted from the channels, which are in 0..1."),
     click.option("--std", metavar="R,G,B", help="Divide the channels by these."),
@@ -257,11 +258,11 @@ def preparation(options: dict[str, Any]) -> tuple[str | None, Preprocessing | No
     preset, resize, crop, mean, std = (options.pop(name) for name in ("preset", "resize", "crop", "mean", "std"))
     if not gray and all(one is None for one in (preset, resize, crop, mean, std)):
         return transform, None
-    from hubcli.running import inference, transforms
+    from hubcli.running import images, transforms
 
     if transform not in (None, transforms.NONE):
-        raise UsageError("--transform says how to prepare pictures, and so do --preset, --resize, --crop, ...")
-    return transform, inference.Preprocessing.of(preset, resize, crop, mean, std, gray)
+        raise UsageError("--transform says how to prepare images, and so do --preset, --resize, --crop, ...")
+    return transform, images.Preprocessing.of(preset, resize, crop, mean, std, gray)
 
 
 def arguments(keywords: tuple[str, ...], positional: str | None, pretrained: bool | None) -> Arguments:

@@ -1,9 +1,10 @@
 """Who may execute: `trust.json`, and the gates in front of repository code.
 
 `require` is the command line's: each commit needs somebody's word.  `consent` and `consent_to` are the Python
-functions', with torch.hub's `trust_repo`.  `before_fetch` stands in front of what running code wants to have
-fetched.  A consent is bound to the canonical URL of a repository, and is in the user's config folder: a cache may
-be shared.  A folder of one's own is always trusted.
+functions', for requests made of torch.hub's `trust_repo` by `of_trust_repo`.  `before_fetch` checks a repository that
+running code wants to have fetched.  All read `Request.trust`, which code that runs does not inherit.  A consent is
+bound to the canonical URL of a repository, and is in the user's config folder: a cache may be shared.  A folder of
+one's own is always trusted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hubcli.base import output, paths, settings
-from hubcli.base.request import Request
+from hubcli.base.request import Request, Trust
 from hubcli.base.spec import RepoSpec
 from hubcli.cache import ref_table, trees
 from hubcli.cache.cache import Cache
@@ -36,20 +37,22 @@ def describe(checkout: Checkout) -> str:
     return "untrusted" if found is None else found.scope
 
 
-def require(checkout: Checkout, entrypoint: str, option: str | None = None) -> None:
+def require(checkout: Checkout, entrypoint: str, request: Request) -> None:
     """Return if `checkout` may run for a command, else raise UntrustedError.
 
-    Under --locked an entry of the lock file for that commit is consent.  `option` is --trust;
+    Under --locked an entry of the lock file for that commit is consent.  `request.trust` is --trust;
     without one HUB_TRUST counts, then a record, then the answer of whoever sits at the terminal.
     """
     if checkout.kind == "local":
         return
     trees.require_sound(checkout)
-    lock = Request.current().lock
+    lock = request.lock
     if lock is not None and lock.repo(checkout.spec).commit == checkout.commit:
         return
-    given = settings.current().trust
-    choice = option or (given if given in settings.TRUST_CHOICES else None)
+    option, setting = (
+        value if value in settings.TRUST_CHOICES else None for value in (request.trust, settings.current().trust)
+    )
+    choice = option or setting
     if choice is None:
         if records.lookup(checkout.spec, checkout.commit) is not None:
             return
@@ -84,20 +87,18 @@ def _ask(checkout: Checkout, entrypoint: str) -> str:
     return choice
 
 
-def before_fetch(spec: RepoSpec, entrypoint: str = "", *, reload: bool = False) -> None:
+def before_fetch(spec: RepoSpec, request: Request) -> None:
     """Return if code that is running may have `spec` fetched, else raise UntrustedError.
 
-    Nothing goes out for a repository of which nobody has allowed any commit.  What has come is then for `require`.
+    Nothing goes out for a repository without a consent for any of its commits.  What has come is then for `require`.
     """
-    now = settings.current()
     if spec.kind == "local":
         return
-    lock = Request.current().lock
-    if lock is not None:
-        lock.repo(spec)
+    if request.lock is not None:
+        request.lock.repo(spec)
         return
-    there = not reload and Cache.current().lookup(spec) is not None
-    if there or now.trust in settings.TRUST_CHOICES or records.known_at_all(spec):
+    there = not request.reload and Cache.current().lookup(spec) is not None
+    if there or settings.current().trust in settings.TRUST_CHOICES or records.known_at_all(spec):
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
         sys.stderr.write(f"Code that is running wants {spec} fetched from {_line(spec.url)}. Fetch it [y/N]? ")
@@ -228,55 +229,52 @@ def _last_trusted(checkout: Checkout) -> Trusted | None:
     return others[-1] if others else None
 
 
-def consent(
-    spec: RepoSpec,
-    trust_repo: bool | str | None,
-    function: str,
-    ask: Callable[[str], str] | None = None,
-    *,
-    reload: bool = False,
-) -> None:
+def of_trust_repo(value: bool | str | None, spec: RepoSpec) -> Trust | None:
+    """Return the meaning of torch.hub's `trust_repo`; UsageError for another value, unless `spec` is a folder."""
+    if value is True:
+        return "repo"
+    if value is False:
+        return "ask"
+    if value is None:
+        return "warn"
+    if value not in (True, False, "check") and spec.kind != "local":
+        raise UsageError(f"trust_repo must be True, False, 'check' or None, not {value!r}", spec=str(spec))
+    return "check"
+
+
+def consent(spec: RepoSpec, request: Request, function: str, ask: Callable[[str], str] | None = None) -> None:
     """torch.hub's gate, before anything is fetched: return if a call from Python may go on with `spec`.
 
-    None warns once per repository and goes on (HUB_TRUST=strict: as "check"); True records the
-    repository; "check" asks unless there is a record; False asks.  Where something will be fetched
-    (`reload`, or it is not there) a record for another commit will do for now: see `consent_to`.
+    "warn" warns once per repository and goes on (HUB_TRUST=strict: as "check"); "repo" records the
+    repository; "check" asks unless there is a record; "ask" asks.  Where something will be fetched
+    (`request.reload`, or it is not there) a record for another commit will do for now: see `consent_to`.
     """
     if spec.kind == "local":
         return
-    if trust_repo not in (None, True, False, "check"):
-        raise UsageError(f"trust_repo must be True, False, 'check' or None, not {trust_repo!r}", spec=str(spec))
-    found = None if reload else Cache.current().lookup(spec)
+    found = None if request.reload else Cache.current().lookup(spec)
     known = records.known_at_all(spec) if found is None else records.lookup(spec, found.commit) is not None
-    if trust_repo is True:
+    if request.trust == "repo":
         if not any(one.url == spec.canonical and one.commit is None for one in records.entries()):
             records.add(spec, None, "python")
-    elif trust_repo is False:
+    elif request.trust == "ask":
         _ask_as_torch(spec, ask or input)
     else:
-        _decide(spec, known, trust_repo, function, ask)
+        _decide(spec, known, request, function, ask)
 
 
-def consent_to(
-    checkout: Checkout,
-    trust_repo: bool | str | None,
-    function: str,
-    ask: Callable[[str], str] | None = None,
-) -> None:
+def consent_to(checkout: Checkout, request: Request, function: str, ask: Callable[[str], str] | None = None) -> None:
     """The same gate for what was found or fetched: the commit that would run is the one that counts."""
     trees.require_sound(checkout)
-    if checkout.kind == "local" or isinstance(trust_repo, bool):
+    if checkout.kind == "local" or request.trust in ("repo", "ask"):
         return
-    _decide(checkout.spec, records.lookup(checkout.spec, checkout.commit) is not None, trust_repo, function, ask)
+    _decide(checkout.spec, records.lookup(checkout.spec, checkout.commit) is not None, request, function, ask)
 
 
-def _decide(
-    spec: RepoSpec, known: bool, trust_repo: bool | str | None, function: str, ask: Callable[[str], str] | None
-) -> None:
+def _decide(spec: RepoSpec, known: bool, request: Request, function: str, ask: Callable[[str], str] | None) -> None:
     setting = settings.current().trust
     if known:
         return
-    if trust_repo is None and setting != "strict":
+    if request.trust == "warn" and setting != "strict":
         if spec.canonical not in _warned:
             _warned.add(spec.canonical)
             _say_moved()

@@ -85,7 +85,7 @@ def known_at_all(spec: RepoSpec) -> bool:
 def add(spec: RepoSpec, commit: str | None, how: str) -> Trusted:
     """Let the repository of `spec` run at `commit` (None: at any) from now on."""
     if spec.kind == "local":
-        raise UsageError(f"{spec} is a folder of your own: it is trusted", spec=str(spec))
+        raise UsageError(f"{spec} is a folder of your own: its code runs without consent", spec=str(spec))
     new = _record(spec, commit, how)
     _append([new])
     return new
@@ -116,7 +116,7 @@ def remove(spec: RepoSpec, commit: str | None = None) -> tuple[Trusted, ...]:
 
 
 def import_list(file: Path) -> tuple[Trusted, ...]:
-    """Record what a file lists: torch.hub's `trusted_list`, or the trust.json that hub once kept in the cache.
+    """Record what a file lists: torch.hub's `trusted_list`, or the trust.json that hub once stored in the cache.
 
     All of it or, where a line is malformed, nothing.
     """
@@ -124,7 +124,7 @@ def import_list(file: Path) -> tuple[Trusted, ...]:
         with file.open("rb") as opened:
             text = opened.read(1 << 20).decode()
     except FileNotFoundError:
-        raise NotFoundError(f"there is no {file}", hint="torch keeps it in its hub folder") from None
+        raise NotFoundError(f"there is no {file}", hint="torch stores it in its hub folder") from None
     except UnicodeDecodeError:
         raise UsageError(f"{file} is no list of repositories: it is not text") from None
     wanted = _of_hub(file, text) if text.lstrip().startswith("{") else [(one, None) for one in _of_torch(file, text)]

@@ -104,7 +104,7 @@ def checked() -> dict[str, Any]:
 
 
 def calibrated() -> dict[str, Any]:
-    """Every route on the CPU, timed; what is taken is kept for this processor, number of threads and versions."""
+    """Every route on the CPU, timed; what is chosen is stored for this processor, number of threads and versions."""
     import time
     import warnings
 
@@ -123,7 +123,7 @@ def calibrated() -> dict[str, Any]:
     for each in caught:
         output.warning(str(each.message))
     if mode() == "static":
-        output.warning("ENGINE_ROUTES=static: what was found is kept, and not taken")
+        output.warning("ENGINE_ROUTES=static: what was found is stored, and not used")
     rows = [
         {
             "name": row.name,

@@ -1,8 +1,8 @@
 """`hub import-torch-hub`: takes over what torch.hub has downloaded; its folders stay as they are, nothing is executed.
 
 Weights are checked against the digest in their names.  A checkout of torch.hub is an unpacked archive: no commit says
-what it is, and what has none is neither trusted nor kept.  So the repository is pulled at the ref in the folder's name,
-and compared with the old files.
+what it is, and without a commit nothing is trusted or stored.  So the repository is pulled at the ref in the folder's
+name, and compared with the old files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hubcli.base import output, settings
 from hubcli.base.spec import RepoSpec
-from hubcli.cache import torch_hub_cache, weights
+from hubcli.cache import torch_hub_cache, weight_files
 from hubcli.cache.cache import Cache
 from hubcli.errors import HubError, IntegrityError, NetworkError, NotFoundError, UsageError
 
@@ -68,7 +68,7 @@ def run(*, dry_run: bool = False) -> Imported:
 def _file(path: Path, dry_run: bool) -> File:
     size = path.stat().st_size
     try:
-        digest, new = weights.put(path, dry_run=dry_run)
+        digest, new = weight_files.put(path, dry_run=dry_run)
     except (IntegrityError, UsageError) as error:
         return File(path, size, None, "refused", error.message)
     except OSError as error:

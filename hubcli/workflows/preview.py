@@ -59,22 +59,22 @@ class Preview:
     small: int = SMALL
 
 
-def look(spec: RepoSpec, option: str | None = None, request: Request | None = None) -> Preview:
-    """Return what a pull of `spec` would bring; nothing is published or executed.  `option` is the value of --trust."""
+def look(spec: RepoSpec, request: Request | None = None) -> Preview:
+    """Return what a pull of `spec` would bring; nothing is published or executed."""
     request = request or Request.current()
     found = Cache.current().lookup(spec) if request.lock is None else None
     if found is not None:
         sizes = {path: path.stat().st_size for path in sorted(found.path.rglob("*")) if path.is_file()}
         texts = [path.read_bytes() for path, size in sizes.items() if path.suffix == ".py" and size <= SMALL]
-        allowed = _allowed(spec, found.commit, option, request)
+        allowed = _allowed(spec, found.commit, request)
         named = _weights(texts, allowed)
         return Preview(
             spec, found.ref, found.kind, found.commit, True, len(sizes), sum(sizes.values()), 0, allowed, named
         )
-    return _remote(spec, option, request)
+    return _remote(spec, request)
 
 
-def _remote(spec: RepoSpec, option: str | None, request: Request) -> Preview:
+def _remote(spec: RepoSpec, request: Request) -> Preview:
     from hubcli.net.git import remote as git
 
     if settings.current().offline:
@@ -98,7 +98,7 @@ def _remote(spec: RepoSpec, option: str | None, request: Request) -> Preview:
         ids = git.blobs(db, resolved.commit)
         texts = [path for path in here if path.endswith(".py") and ids[path].startswith("100")]
         contents = git.contents(db, [ids[path].split()[1] for path in texts], Path(folder))
-        allowed = _allowed(spec, resolved.commit, option, request)
+        allowed = _allowed(spec, resolved.commit, request)
         named = _weights(contents, allowed)
     # a server that does not filter has sent the large ones, too
     size = sum(here.values()) + sum(entry.size for entry in large if entry.size > 0)
@@ -107,12 +107,13 @@ def _remote(spec: RepoSpec, option: str | None, request: Request) -> Preview:
     return Preview(spec, ref, kind, resolved.commit, False, len(listing) - unknown, size, unknown, allowed, named)
 
 
-def _allowed(spec: RepoSpec, commit: str | None, option: str | None, request: Request) -> bool:
+def _allowed(spec: RepoSpec, commit: str | None, request: Request) -> bool:
     now = settings.current()
-    known = (
-        spec.kind == "local" or option is not None or now.trust in settings.TRUST_CHOICES or request.lock is not None
-    )
-    return not now.offline and (known or consents.lookup(spec, commit) is not None)
+    if now.offline:
+        return False
+    if spec.kind == "local" or request.trust is not None or request.lock is not None:
+        return True
+    return now.trust in settings.TRUST_CHOICES or consents.lookup(spec, commit) is not None
 
 
 def _weights(texts: Iterable[bytes], allowed: bool) -> tuple[File, ...]:

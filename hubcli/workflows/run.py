@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hubcli.running import files, inference, invoke, select, transforms
-from hubcli.running.inference import Input, Pass, Preprocessing, Ranked
+from hubcli.running.images import Preprocessing
+from hubcli.running.inference import Input, Pass, Ranked
 from hubcli.running.result import Result
 
 

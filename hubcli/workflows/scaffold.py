@@ -87,7 +87,7 @@ def _init(folder: Path) -> bool:
 
     outer = next((one for one in folder.parents if (one / ".git").exists()), None)
     if outer is not None:
-        output.message(f"{folder} lies in the repository {outer}: no git init")
+        output.message(f"{folder} is in the repository {outer}: no git init")
         return False
     try:
         git.init(folder)

@@ -8,11 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from hubcli import torch_hub
-from hubcli.base import paths, settings
+from hubcli.base import paths, request, settings
+from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
 from hubcli.cache.cache import Cache
+from hubcli.cache.checkouts import Checkout
 from hubcli.confined import jobs, sandbox
 from hubcli.confined.broker import Broker
 from hubcli.errors import UntrustedError, UsageError
@@ -92,12 +95,12 @@ def test_a_record_in_the_cache_counts_for_nothing(sample_server, hub_root, capsy
         (hub_root / "trust.json").write_text(json.dumps(document))
         for _ in range(2):
             with pytest.raises(UntrustedError):
-                gates.require(checkout, "thing")
+                gates.require(checkout, "thing", Request.current())
     said = capsys.readouterr().err
     assert said.count(f"hub trust import {hub_root / 'trust.json'}") == 1
     (made,) = records.import_list(hub_root / "trust.json")
     assert (made.url, made.commit, made.how) == (checkout.spec.canonical, None, "import")
-    gates.require(checkout, "thing")
+    gates.require(checkout, "thing", Request.current())
     assert not paths.trust_file().is_relative_to(hub_root)
     assert paths.trust_file().is_relative_to(paths.config_file().parent)
 
@@ -118,7 +121,7 @@ def test_an_old_record_is_imported_whole_or_not(tmp_path, entry):
 
 @pytest.mark.filterwarnings("ignore:entrypoint 'thing' returned")
 def test_python_asks_for_the_commit_that_will_run(sample, sample_server, monkeypatch):
-    gates.require(Cache.current().checkout(RepoSpec.parse("o/r")), "thing", "commit")
+    gates.require(Cache.current().checkout(RepoSpec.parse("o/r")), "thing", Request.current(trust="commit"))
     assert torch_hub.load("o/r", "thing", trust_repo="check") is not None
     changed = (sample.work / "hubconf.py").read_text().replace("Thing(args, kwargs)", "sys.exit('other code ran')")
     sample.commit({"hubconf.py": changed})
@@ -143,6 +146,50 @@ def test_code_of_a_command_has_nothing_fetched_that_nobody_allowed(sample_server
     records.add(RepoSpec.parse("o/r"), "0" * 40, "command")  # another commit: it may be looked at, not run
     with pytest.raises(UntrustedError, match="at commit"):
         invoke.call(mine, "nested", ("o/r:v1", "thing"), command=True)
+
+
+def test_consent_to_a_call_is_not_consent_to_what_its_code_loads(sample_server, sample, tmp_path):
+    from hubcli.terminal import cli
+
+    outer = Repository.create(tmp_path / "served", "o/outer")
+    outer.commit({"hubconf.py": "import torch\ndef net():\n    return torch.hub.load('o/r:v1', 'thing')\n"}, tag="v1")
+    for scope in ("once", "commit", "repo"):
+        result = CliRunner().invoke(cli.hub, ["load", "o/outer:v1", "net", "--trust", scope])
+        assert result.exit_code == 7, result.output
+        assert "o/r:v1, which running code asks for, is not trusted" in result.output
+    assert not any("/o/r.git" in one.path for one in sample_server.requests)
+    assert {one.url for one in records.entries()} == {key("o/outer")}
+
+
+def test_a_request_for_a_job_leaves_its_consent_behind(monkeypatch):
+    monkeypatch.setattr(request, "_established", None)
+    request.establish(Request(reload=True, trust="repo"))
+    assert (Request.current().trust, Request.current().reload) == (None, True)
+
+
+def threaded(folder: Path, body: str) -> Checkout:
+    """Return a folder whose entrypoint `net` does `body` in a thread of its own, and raises what it raises."""
+    folder.mkdir()
+    code = f"""
+import concurrent.futures
+import torch
+
+def net(*args, **kwargs):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit({body}, *args, **kwargs).result()
+"""
+    (folder / "hubconf.py").write_text(code)
+    return Cache.current().checkout(RepoSpec.parse(str(folder)))
+
+
+def test_a_thread_of_code_cannot_consent_either(sample_server, tmp_path):
+    from hubcli.running import invoke
+
+    mine = threaded(tmp_path / "mine", "torch.hub.load")
+    for options in ({}, {"trust_repo": True}):
+        with pytest.raises(UntrustedError, match="o/r:v1, which running code asks for, is not trusted"):
+            invoke.call(mine, "net", ("o/r:v1", "thing"), options, command=True)
+    assert sample_server.requests == [] and records.entries() == ()
 
 
 # Where secrets go
@@ -197,9 +244,16 @@ def test_a_folder_of_ones_own_names_no_host(two, sample_folder):
     assert two.own.requests and secrets(two.own) == []
 
 
-def test_a_strangers_lock_file_names_no_host(two, tmp_path):
-    from click.testing import CliRunner
+def test_a_thread_of_code_names_no_host_either(two, tmp_path):
+    from hubcli.running import invoke
 
+    mine = threaded(tmp_path / "threaded", "torch.hub.load")
+    with settings.overriding(trust="once"):
+        invoke.call(mine, "net", ("a/b:v1", "net"), command=True)
+    assert two.own.requests and secrets(two.own) == []
+
+
+def test_a_strangers_lock_file_names_no_host(two, tmp_path):
     from hubcli.terminal import cli
 
     (tmp_path / "hub.lock").write_text(f'version = 1\n[[repo]]\nspec = "{two.evil.url}/a/b.git@v1"\n')

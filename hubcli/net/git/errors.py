@@ -75,7 +75,7 @@ _UNREACHABLE = (
 
 
 def refused(stderr: str) -> bool:
-    """Return whether git was asked for credentials, or told that there is nothing: a stale one may be why."""
+    """Return whether git was asked for credentials, or answered that there is nothing: a stale one may be why."""
     low = stderr.lower()
     return (
         any(sign in low for sign in (*_PRIVATE, *_MISSING)) or re.search(r"repository '.*' not found", low) is not None

@@ -255,7 +255,7 @@ def open_pack(pack: Path, commit: str, scratch: Path) -> Remote:
 
 
 def commit_object(db: Path, commit: str) -> bytes:
-    """Return the text of a commit in `db`, of which its id is the digest."""
+    """Return the text of a commit in `db`; the commit's id is its digest."""
     return os.fsencode(process.run(["cat-file", "commit", commit], process.local(db)))
 
 

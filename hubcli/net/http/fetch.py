@@ -202,7 +202,7 @@ def _attempts(request: _Transfer, url: str, partial: Partial) -> Fetched:
             left = ATTEMPTS - 1 if partial.size >= best + PROGRESS else left - 1
             best = max(best, partial.size)
         if left <= 0:
-            kept = f", {partial.size} bytes are kept" if partial.size and partial.retained else ""
+            kept = f", {partial.size} bytes are stored" if partial.size and partial.retained else ""
             raise NetworkError(
                 f"{public(request.target)}: {reason} ({ATTEMPTS} attempts{kept})",
                 hint="check the network and any proxy (HTTPS_PROXY), then try again",
@@ -273,7 +273,7 @@ def _attempt(request: _Transfer, url: str, partial: Partial) -> Fetched:
     if answer.linked not in (None, partial.digest.hexdigest()):
         raise IntegrityError(
             f"{public(target)}: sha256 is {partial.digest.hexdigest()}, its server says {answer.linked}",
-            hint="what the server redirects to is not what it announces; nothing was kept of it",
+            hint="what the server redirects to is not what it announces; nothing of it was stored",
         )
     return Fetched(partial.path, url, partial.size, partial.digest.hexdigest(), answer.etag, partial)
 
@@ -367,7 +367,7 @@ def _range_start(partial: Partial) -> int | None:
 
 
 def origin(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port, by which servers are told from each other."""
+    """Scheme, host and port, by which servers are distinguished."""
     parts = urlsplit(url)
     try:
         port = parts.port

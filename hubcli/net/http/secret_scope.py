@@ -16,7 +16,7 @@ from hubcli.base import settings
 
 _PORTS = {"https": 443, "http": 80, "ssh": 22}
 
-_named: ContextVar[frozenset[str] | None] = ContextVar("hubcli_named_hosts", default=None)
+named_hosts: ContextVar[frozenset[str] | None] = ContextVar("hubcli_named_hosts", default=None)
 
 
 def host(url: str) -> str:
@@ -41,16 +41,16 @@ def hosts(*urls: str) -> frozenset[str]:
 @contextlib.contextmanager
 def naming(named: Iterable[str]) -> Iterator[None]:
     """While foreign code or a foreign file says what is fetched: secrets are for the hosts `named` alone."""
-    inherited = _named.get()
+    inherited = named_hosts.get()
     given = frozenset(named)
-    token = _named.set(given if inherited is None else given & inherited)
+    token = named_hosts.set(given if inherited is None else given & inherited)
     try:
         yield
     finally:
-        _named.reset(token)
+        named_hosts.reset(token)
 
 
 def may_have_secrets(url: str) -> bool:
     """Return whether the server of `url` (after HUB_REWRITE) may be sent a token or a password."""
-    named = _named.get()
+    named = named_hosts.get()
     return named is None or (bool(host(url)) and host(url) in named)

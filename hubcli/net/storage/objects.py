@@ -81,7 +81,7 @@ def delete(files: Any, url: str) -> None:
 
 @contextlib.contextmanager
 def said(url: str) -> Iterator[None]:
-    """The store's errors as those of hub."""
+    """Raise the store's errors as hub's own."""
     try:
         yield
     except HubError:

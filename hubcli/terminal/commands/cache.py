@@ -51,15 +51,19 @@ def ls(sort: str, conditions: tuple[str, ...]) -> None:
 
 
 @cache.command()
-@click.option("--max-size", type=quantities.SIZE, help="Also remove the least recently used above it.")
+@click.option(
+    "--max-size",
+    type=quantities.SIZE,
+    help="Also remove the least recently used repositories and weights, down to this size.",
+)
 @click.option(
     "--grace",
     type=quantities.DURATION,
     default="1d",
     show_default=True,
-    help="Spare what is younger.",
+    help="Leave what is younger than this.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be removed.")
 def prune(max_size: int | None, grace: float, dry_run: bool) -> None:
     """Drop what nothing refers to: old generations, partial downloads, stray files and databases.
 

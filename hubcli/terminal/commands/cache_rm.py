@@ -16,7 +16,7 @@ from hubcli.workflows import listing
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[SPEC_OR_FILE]...")
 @click.option("--filter", "conditions", multiple=True, metavar="CONDITION", help="Remove what fits, e.g. 'used>30d'.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(targets: tuple[str, ...], conditions: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     """Remove a repository's ref, all its refs (SPEC without ref), or a weight file.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hubcli.base import output
-from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
 from hubcli.cache.cache import Cache
 from hubcli.errors import RepositoryCodeError, UsageError
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     metavar="S",
     help="Seconds an entrypoint may take, downloads not counted.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Processes at once (default: one a core).")
+@click.option("--jobs", type=click.IntRange(1), help="Processes at once (default: one per core).")
 @click.option("--allow-skipped", is_flag=True, help="Status 0 although nothing of an entrypoint could be checked.")
 @shared_options.select
 @shared_options.executing
@@ -74,12 +73,12 @@ def check(
     from hubcli.workflows import check as checks
 
     shaped = tuple(checks.shape(text) for text in shapes)
-    framework, fresh = execution.framework, execution.force_reload
+    framework, fresh = execution.framework, execution.request.reload
     plan = checks.CheckPlan(*given, framework, device, shaped, backward, timeout, jobs, fresh, part, allow_skipped)
     try:
-        checkout = Cache.current().checkout(RepoSpec.parse(spec), Request.current(reload=fresh))
+        checkout = Cache.current().checkout(RepoSpec.parse(spec), execution.request)
         if checks.will_run(checkout, entrypoints, plan):
-            gates.require(checkout, ", ".join(entrypoints), execution.trust)
+            gates.require(checkout, ", ".join(entrypoints), execution.request)
     except RepositoryCodeError as error:  # it cannot be read, so that nothing was published
         row = checks.Row("hubconf.py", checks.READ, "failed", 0.0, error.message, causes=error.causes)
         reports.finish_check(ctx, checks.Checked(spec, False, "none", (row,), 0.0), junit)

@@ -32,7 +32,7 @@ def convert(source: str, target: Path, form: str | None, key: str | None, force:
     """Rewrite the checkpoint IN as OUT, safely.
 
     IN is a zip .pth, a legacy or tar file of older releases, safetensors or GGUF, whatever its name; of a
-    TorchScript archive the parameters and buffers are written, its program is left behind.  Quantized
+    TorchScript archive the parameters and buffers are written, its program is left out.  Quantized
     tensors of a GGUF file become float32.
     """
     if not Path(source).is_file():  # a pipe would keep us waiting

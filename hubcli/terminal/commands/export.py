@@ -26,7 +26,7 @@ from hubcli.terminal import reports, repository, shared_options
     help="The file to write.",
 )
 @shared_options.input_shapes("A random example input; once for each input of the model.")
-@click.option("--input", "source", metavar="FILE", help="An example input: .npy, .npz or a picture.")
+@click.option("--input", "source", metavar="FILE", help="An example input: .npy, .npz or an image.")
 @click.option(
     "--dynamic",
     multiple=True,
@@ -56,7 +56,7 @@ def export(
     """Write the model that ENTRYPOINT of SPEC returns as an ONNX file.
 
     The model runs once on example inputs, and what it does is written.  Where onnxruntime is installed the file runs
-    in it, too, and the difference is told; one above 1e-4 of the largest value is an error.
+    in it, too, and the difference is reported; one above 1e-4 of the largest value is an error.
     """
     given = shared_options.arguments(keywords, positional, pretrained)
     execution = shared_options.execution(**options)
@@ -70,11 +70,11 @@ def export(
         raise UsageError("export writes what the engine runs", hint="leave out --framework torch")
     if execution.sandbox not in (None, "off"):
         raise UsageError("export is not supported in a sandbox", hint="leave out --sandbox")
-    from hubcli.running import exporting, inference, select
+    from hubcli.running import exporting, images, inference, select
     from hubcli.workflows import check
 
     wanted = [check.shape(text) for text in shapes]
-    preprocessing = inference.Preprocessing.of(None, None, None, None, None)
+    preprocessing = images.Preprocessing.of(None, None, None, None, None)
     read = () if source is None else inference.read_inputs(source, preprocessing)
     checkout, entrypoint = repository.chosen(spec, entrypoint, given, execution, "export")
     result = select.selected(repository.call(checkout, entrypoint, given, execution), part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from hubcli.errors import UsageError
 from hubcli.reading import choice
 from hubcli.reading.hubconf import EntryPoint
 from hubcli.terminal import repository, shared_options
+
+if TYPE_CHECKING:
+    from hubcli.base.request import Trust
 
 _DOC = 20_000  # characters of a docstring that people are shown; --json has all of it
 
@@ -27,7 +31,7 @@ def help_(
     spec: str | None,
     entrypoint: str | None,
     execute: bool,
-    trust: str | None,
+    trust: Trust | None,
     framework: str | None,
     sandbox: str | None,
     locked: bool,

@@ -13,7 +13,7 @@ from hubcli.workflows.migration import Copy, File
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only tell what is there.")
+@click.option("--dry-run", is_flag=True, help="Only report what is there.")
 def import_torch_hub(dry_run: bool) -> None:
     """Take over the weights and repositories that torch.hub has in TORCH_HOME or ~/.cache/torch.
 

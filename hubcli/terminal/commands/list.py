@@ -15,6 +15,7 @@ from hubcli.terminal import repository, shared_options
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hubcli.base.request import Trust
     from hubcli.reading.hubconf import EntryPoint, HubConf
 
 
@@ -28,7 +29,7 @@ _SUMMARY = 200  # characters of a summary in a table
 def list_(
     spec: str | None,
     execute: bool,
-    trust: str | None,
+    trust: Trust | None,
     framework: str | None,
     sandbox: str | None,
     locked: bool,

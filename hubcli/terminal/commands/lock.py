@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def lock(
         raise UsageError("--weights needs exactly one SPEC", hint="lock the specs one by one")
     if not entrypoints and (given.args or given.kwargs):
         raise UsageError("arguments are for an entrypoint", hint="add --weights ENTRYPOINT")
-    checkouts = [_ensure(RepoSpec.parse(name), execution.force_reload) for name in names]
+    checkouts = [_ensure(RepoSpec.parse(name), execution.request) for name in names]
     called = {}
     for entrypoint in entrypoints:
         (checkout,) = checkouts
@@ -79,7 +80,7 @@ def lock(
         choice.entrypoint(conf, entrypoint, str(checkout.spec), "load", renewal=checkout.renewal())
         used = repository.fetch_weights(checkout, conf, entrypoint, given, execution)
         called[f"{checkout.spec}#{entrypoint}"] = used
-    new = locking.lock_repos(old, checkouts, called, Request.current().allow)
+    new = locking.lock_repos(old, checkouts, called, execution.request.allow)
     changes = lockfile.changes(old, new)
     if (locked or frozen) and changes:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
@@ -89,8 +90,8 @@ def lock(
     reports.lock(new, changes)
 
 
-def _ensure(spec: RepoSpec, force_reload: bool) -> Checkout:
+def _ensure(spec: RepoSpec, request: Request) -> Checkout:
     if spec.kind == "local":
         raise UsageError(f"{spec} is a folder: it has no commit to lock", spec=str(spec))
     ask = not (spec.is_commit or settings.current().offline)
-    return Cache.current().checkout(spec, Request.current(reload=force_reload, refresh=ask))
+    return Cache.current().checkout(spec, replace(request, refresh=ask))

@@ -13,7 +13,7 @@ from hubcli.workflows import scaffold
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--owner", help="Who will own the repository (default: git's github.user).")
-@click.option("--git/--no-git", default=True, help="Whether to run git init.")
+@click.option("--git/--no-git", default=True, help="Run git init, or leave it out.")
 @click.option(
     "--hub-source",
     "source",

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from hubcli.base import output, settings
-from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
 from hubcli.cache import checkouts
 from hubcli.cache.cache import Cache
@@ -25,7 +24,7 @@ from hubcli.terminal import reports, repository, shared_options
     is_flag=True,
     help="Fetch anew, and accept a tag that moved or weights that changed since they were seen first.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would be fetched, and how large it is.")
+@click.option("--dry-run", is_flag=True, help="Report what would be fetched, and how large it is.")
 @click.option("--lfs", is_flag=True, help="Also fetch what Git LFS pointers in the code stand for.")
 @shared_options.entrypoint_arguments
 @shared_options.executing
@@ -42,29 +41,31 @@ def pull(
 ) -> None:
     """Fetch the code of SPEC into the cache; nothing of it is executed.
 
-    With --weights the code is executed: ENTRYPOINT is called (pretrained unless told otherwise), so
-    that its weights are cached.  --dry-run tells sizes; those of weights that the code names only where the commit is
-    trusted (or --trust is given), for their servers have to be asked.
+    With --weights the code is executed: ENTRYPOINT is called (pretrained unless the arguments say otherwise), so
+    that its weights are cached.  --dry-run reports sizes; those of weights that the code names only where the commit
+    is trusted (or --trust is given), because their servers must be queried.
     """
     execution = shared_options.execution(**options)
     if dry_run:
-        if entrypoint is not None or accept_changed or lfs or execution.force_reload:
+        if entrypoint is not None or accept_changed or lfs or execution.request.reload:
             raise UsageError("--dry-run goes with SPEC, --trust and --locked alone")
         from hubcli.workflows import preview
 
-        reports.preview(preview.look(RepoSpec.parse(spec), execution.trust))
+        reports.preview(preview.look(RepoSpec.parse(spec), execution.request))
         return
     if accept_changed:
-        if Request.current().lock is not None:
+        if execution.request.lock is not None:
             raise UsageError("--accept-changed and --locked exclude each other")
         settings.override(accept_changed=True)
-        execution = execution._replace(force_reload=True)
     given = shared_options.arguments(keywords, positional, pretrained)
     if entrypoint is None and (given.args or given.kwargs):
         raise UsageError("arguments are for an entrypoint", hint="add --weights ENTRYPOINT")
     out = output.Output.current()
     settings.override(lfs=lfs or None)
-    request = Request.current(reload=execution.force_reload)
+    request = replace(
+        execution.request, reload=execution.request.reload or accept_changed, accept_changed=accept_changed, lfs=lfs
+    )
+    execution = execution._replace(request=request)
     cache = Cache.current()
     checkout = cache.checkout(RepoSpec.parse(spec), request)
     if lfs and checkouts.lacks_lfs(checkout):

@@ -31,7 +31,7 @@ from hubcli.terminal import generating, quantities, reports, repository, shared_
 @shared_options.preparing
 @click.option("--top", type=click.IntRange(1), help="Print the K most probable classes.")
 @click.option(
-    "--labels", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Names of the classes, one a line."
+    "--labels", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Names of the classes, one per line."
 )
 @click.option("--device", metavar="D", help="Run on cpu or cuda[:N].")
 @click.option("--timeout", type=quantities.SECONDS, metavar="S", help="End it after this many seconds.")
@@ -61,8 +61,8 @@ def run(
     -k and --args go to it beside the inputs.  It needs no trust.  A torch.package archive is refused: it
     carries Python source.
     .npy is one tensor; the keys of an .npz are keyword arguments (arr_0, arr_1, ... go by position);
-    .csv becomes (rows, columns), .wav and .flac (channels, samples), a picture (1, 3, H, W), and .txt
-    one string.  Pictures are prepared by the transform that the entrypoint offers, unless options say
+    .csv becomes (rows, columns), .wav and .flac (channels, samples), an image (1, 3, H, W), and .txt
+    one string.  Images are prepared by the transform that the entrypoint offers, unless options say
     how: one beside the model or in it, that of its weights, or what its configuration says.  Results
     of several files are put together along the first dimension.
     With --prompt SPEC is a GGUF file, or safetensors with config.json and tokenizer.json beside it, and

@@ -11,12 +11,12 @@ from hubcli.workflows import catalogue
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[WORDS...]")
-@click.option("--update", "url", metavar="URL", help="Fetch a list from there first; it is kept beside hub's own.")
-@click.option("--sha256", metavar="HEX", help="With --update: what the list must have.")
+@click.option("--update", "url", metavar="URL", help="Fetch a list from there first; it is stored beside hub's own.")
+@click.option("--sha256", metavar="HEX", help="With --update: the sha256 that the list must have.")
 def search(words: tuple[str, ...], url: str | None, sha256: str | None) -> None:
     """Find published repositories that have all WORDS in name, topics or description; without WORDS all are listed.
 
-    The list is a small one, made by hand: what is not in it is not worse.  Nothing is fetched unless --update asks.
+    The list is short and made by hand; what it lacks may be as good.  Nothing is fetched unless --update asks.
     """
     if sha256 is not None and url is None:
         raise UsageError("--sha256 is for --update", hint="name the list: --update URL")

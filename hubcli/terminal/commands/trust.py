@@ -36,7 +36,7 @@ def add(spec: str, scope: str) -> None:
     """
     parsed = RepoSpec.parse(spec)
     if parsed.kind == "local":
-        raise UsageError(f"{spec} is a folder of your own: it is trusted", spec=spec)
+        raise UsageError(f"{spec} is a folder of your own: its code runs without consent", spec=spec)
     commit = None if scope == "repo" else Cache.current().checkout(parsed).commit
     _show((records.add(parsed, commit, "command"),), "")
 
@@ -46,8 +46,8 @@ def add(spec: str, scope: str) -> None:
 def import_(file: Path) -> None:
     """Let the repositories of a list run code.
 
-    FILE is torch.hub's trusted_list (owner_repo a line, any commit; it lies in ~/.cache/torch/hub), or the trust.json
-    that hub itself once kept in the cache.  hub reads neither of its own accord.
+    FILE is torch.hub's trusted_list (one owner_repo per line, any commit; it is in ~/.cache/torch/hub), or the
+    trust.json that early versions of hub stored in the cache.  hub reads neither by itself.
     """
     _show(records.import_list(file), "nothing new in it")
 

@@ -288,8 +288,9 @@ def test_a_folder_is_used_in_place(repo: Repository, hub_root: Path) -> None:
     made = Cache.current().checkout(spec(str(repo.work)), Request.current(reload=True))
     assert (made.kind, made.path, made.commit) == ("local", repo.work, None)
     assert not hub_root.exists()
-    with pytest.raises(NotFoundError, match="does not exist"):
+    with pytest.raises(NotFoundError, match="does not exist") as caught:
         Cache.current().checkout(spec("./no-such-folder"))
+    assert "a repository is written owner/repo" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing-object", "stale-lock"])

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from hubcli.base import paths, settings
+from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
 from hubcli.cache import ref_table, trees
 from hubcli.cache.cache import Cache
@@ -78,7 +79,8 @@ def cache(place, sample_server, monkeypatch) -> Path:
     root = place / "hub"
     settings.override(hub_dir=root)
     checkout = Cache.current().checkout(RepoSpec.parse("o/r:v1"))
-    gates.require(checkout, "thing", "commit")  # imports what a child without rights to Python's folder needs
+    # this imports what a child without rights to Python's folder needs
+    gates.require(checkout, "thing", Request.current(trust="commit"))
     records.entries()
     trees._require_sound.cache_clear()
     paths.check_owner.cache_clear()
@@ -105,7 +107,7 @@ def plant(root: Path, marker: Path) -> None:
 
 def allowed() -> str:
     checkout = Cache.current().checkout(RepoSpec.parse("o/r:v1"))
-    gates.require(checkout, "thing", "once")
+    gates.require(checkout, "thing", Request.current(trust="once"))
     return "allowed"
 
 

@@ -49,20 +49,20 @@ def test_a_changed_checkout_does_not_run(checkout, how, tmp_path, hub_root):
         (file,) = paths.refs().rglob("*.json")
         file.write_text(file.read_text().replace(str(checkout.tree), made))
     with pytest.raises(IntegrityError, match=f"is not what commit {checkout.commit} holds") as caught:
-        gates.require(checkout, "thing", "once")
+        gates.require(checkout, "thing", Request.current(trust="once"))
     assert "hub pull o/r:v1 --force-reload" in str(caught.value.hint)
     with pytest.raises(IntegrityError):
         torch_hub.load("o/r:v1", "thing", trust_repo=True, verbose=False)
     assert not (tmp_path / "ran").exists()
     again = Cache.current().checkout(RepoSpec.parse("o/r:v1"), Request.current(reload=True))
-    gates.require(again, "thing", "once")
+    gates.require(again, "thing", Request.current(trust="once"))
 
 
 def test_a_forged_commit_does_not_help(checkout):
     marker = checkouts.marker(checkout.path)
     marker.write_text(marker.read_text().replace("tree ", "tree 0"))
     with pytest.raises(IntegrityError):
-        gates.require(checkout, "thing", "once")
+        gates.require(checkout, "thing", Request.current(trust="once"))
 
 
 def test_a_checkout_of_an_older_hub_is_verified_by_its_database(checkout):
@@ -72,11 +72,11 @@ def test_a_checkout_of_an_older_hub_is_verified_by_its_database(checkout):
     document = json.loads(marker.read_text())
     del document["object"]
     marker.write_text(json.dumps(document))
-    gates.require(checkout, "thing", "once")
+    gates.require(checkout, "thing", Request.current(trust="once"))
     rewrite(checkout.path / "helpers.py", "")
     trees._require_sound.cache_clear()
     with pytest.raises(IntegrityError):
-        gates.require(checkout, "thing", "once")
+        gates.require(checkout, "thing", Request.current(trust="once"))
 
 
 # git starts no program that the cache names

@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from hubcli.base import paths, settings
-from hubcli.cache import weights
+from hubcli.cache import weight_files, weights
 from hubcli.cache.weights import Caller
 from hubcli.errors import IntegrityError, NetworkError, NotFoundError, OfflineError, UsageError
 from hubcli.net.http import fetch as http
@@ -203,7 +203,7 @@ def test_a_changed_file_is_hashed_again(served, tmp_path):
 
 def test_an_unchanged_file_is_not_hashed_again(served, monkeypatch):
     weights.obtain(f"{served.url}/net.pth")
-    monkeypatch.setattr(weights, "digest_of", lambda path: pytest.fail("hashed"))
+    monkeypatch.setattr(weight_files, "digest_of", lambda path: pytest.fail("hashed"))
     weights.obtain(f"{served.url}/net.pth")
 
 

@@ -24,7 +24,7 @@ from hubcli.errors import (
     UntrustedError,
     UsageError,
 )
-from hubcli.running import invoke, isolation
+from hubcli.running import frameworks, invoke, isolation
 from hubcli.trust import records
 from tests.servers import file_server
 
@@ -248,14 +248,14 @@ def test_a_load_inside_an_entrypoint_asks_for_itself(sample_server, tmp_path):
 def test_unknown_frameworks(mine, monkeypatch):
     with pytest.raises(UsageError, match="unknown framework 'jax'"):
         invoke.call(mine, "thing", framework="jax")
-    monkeypatch.setattr(isolation, "loaded_framework", lambda: None)
+    monkeypatch.setattr(frameworks, "loaded_framework", lambda: None)
     monkeypatch.setattr(isolation.dependencies, "torch_installed", lambda: False)
     with pytest.raises(DependencyError, match="torch is not installed"):
         invoke.call(mine, "thing", framework="torch")
-    monkeypatch.setattr(isolation, "loaded_framework", lambda: "torch")
+    monkeypatch.setattr(frameworks, "loaded_framework", lambda: "torch")
     with pytest.raises(HubError, match="has loaded torch"):
         invoke.call(mine, "thing", framework="engine")
-    assert isolation.choose_framework("auto") == "torch"
+    assert frameworks.choose_framework("auto") == "torch"
 
 
 def test_paths_and_settings_are_as_before(mine):

@@ -246,7 +246,7 @@ def test_arrays_are_left_alone(folder, confined):
         (("keyed", "--transform", "labels"), 2, "--transform 'labels' is a list, which cannot be called"),
         (("fails",), 70, "RuntimeError: broken"),
         (("no_tensor",), 2, "it made no tensor of the input"),
-        (("beside", "--transform", "1", "--crop", "8"), 2, "--transform says how to prepare pictures"),
+        (("beside", "--transform", "1", "--crop", "8"), 2, "--transform says how to prepare images"),
     ],
 )
 def test_failures(folder, confined, arguments, status, message):

@@ -7,6 +7,7 @@ import io
 import pytest
 from click.testing import CliRunner
 
+from hubcli.base.request import Request
 from hubcli.base.spec import RepoSpec
 from hubcli.cache.cache import Cache
 from hubcli.cache.checkouts import Checkout
@@ -69,13 +70,13 @@ def test_what_is_viewed_neither_drives_the_terminal_nor_speaks_for_hub(sample, s
 
 
 def test_diff(checkout, sample, monkeypatch):
-    gates.require(checkout, "thing", "commit")
+    gates.require(checkout, "thing", Request.current(trust="commit"))
     hubconf = (sample.work / "hubconf.py").read_text().replace("Sample", "Other")
     sample.commit({"hubconf.py": hubconf, "new.txt": "new"}, tag="v2")
     other = Cache.current().checkout(RepoSpec.parse("o/r:v2"))
     screen = type_in(monkeypatch, "d", "d new.txt", "n")
     with pytest.raises(UntrustedError):
-        gates.require(other, "thing")
+        gates.require(other, "thing", Request.current())
     whole, one = screen.getvalue().split("? for help)? ")[1:3]
     assert '| -"""Sample models."""' in whole and '| +"""Other models."""' in whole and "| +new" in whole
     assert "| +new" in one and "models" not in one

@@ -75,7 +75,7 @@ def test_it_is_a_repository(tmp_path, monkeypatch):
 def test_no_repository_in_a_repository(tmp_path):
     git(tmp_path, "init", "-q")
     result = hub("--json", "new", str(tmp_path / "a" / "models"))
-    assert not json.loads(result.stdout)["git"] and f"lies in the repository {tmp_path}" in result.stderr
+    assert not json.loads(result.stdout)["git"] and f"is in the repository {tmp_path}" in result.stderr
     assert not (tmp_path / "a" / "models" / ".git").exists()
     assert not json.loads(hub("--json", "new", str(tmp_path / "plain"), "--no-git").stdout)["git"]
 

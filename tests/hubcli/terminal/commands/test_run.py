@@ -16,7 +16,8 @@ from PIL import Image
 from hubcli.base import output
 from hubcli.errors import UsageError
 from hubcli.running import inference
-from hubcli.running.inference import Output, Preprocessing
+from hubcli.running.images import Preprocessing
+from hubcli.running.inference import Output
 from hubcli.terminal import cli
 from tests.hubcli.models import HUBCONF
 
@@ -168,7 +169,7 @@ def test_pictures(folder):
         (["net", "--input", "nowhere.npy"], 2, "no such file"),
         (["net", "--input", "bad.npy"], 2, "cannot be read as .npy"),
         (["net", "--input", "bad.npz"], 2, "cannot be read as .npz"),
-        (["net", "--input", "bad.png"], 2, "cannot be read as a picture"),
+        (["net", "--input", "bad.png"], 2, "cannot be read as an image"),
         (["net", "--input", "objects.npy"], 2, "cannot be read as .npy"),
         (["net", "--input", "text.npy"], 2, "not numbers"),
         (["net", "--input", "x.npy", "--output", "y.txt"], 2, "neither - nor one of .npy, .npz"),
@@ -275,7 +276,7 @@ def test_what_a_model_says_of_its_pictures(folder):
     document = json.loads(result.stdout)
     assert document["inputs"][0]["shape"] == [1, 3, 16, 16]
     assert document["outputs"][0]["values"] == -2.0  # (0 - mean) / std
-    assert "pictures as the model says: --resize 20 --crop 16" in result.stderr
+    assert "images as the model says: --resize 20 --crop 16" in result.stderr
     document = json.loads(hub("--json", "run", "./repo", "own_preset", "--input", "red.png", "--crop", "8").stdout)
     assert document["inputs"][0]["shape"] == [1, 3, 8, 8]
 

@@ -72,3 +72,8 @@ def test_folders_need_none(sample_folder):
     result = hub("trust", "add", str(sample_folder))
     assert result.exit_code == 2
     assert "folder of your own" in result.stderr
+
+
+def test_a_folder_of_ones_own_needs_no_consent(sample_folder):
+    result = hub("trust", "add", str(sample_folder))
+    assert result.exit_code == 2 and "its code runs without consent" in result.output
