@@ -113,8 +113,14 @@ class _Layer:
     __slots__ = ("_given", "_plain", "_run", "used")
 
     def __init__(
-        self, plain: conv.Forward | conv.Slices, x: Array, w: Array, geometry: ConvGeometry, converted: bool
+        self,
+        plain: conv.Forward | conv.Slices,
+        x: tuple[int, ...],
+        w: tuple[int, ...],
+        geometry: ConvGeometry,
+        converted: bool,
     ) -> None:
+        """`x` and `w` are the shapes of input and weight."""
         self.used, self._plain = True, plain
         self._run: Callable[..., Array] | None = None
         self._given = x, w, geometry, converted
