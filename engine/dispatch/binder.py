@@ -18,7 +18,7 @@ import inspect
 import linecache
 from collections.abc import Callable
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from engine.autograd.graph import Node, named, registered
 from engine.backends import routes
@@ -36,12 +36,13 @@ from engine.dispatch.runtime import SHARED
 from engine.dispatch.table import OPS, providers
 from engine.tensor import Tensor
 
+if TYPE_CHECKING:
+    from engine.dispatch.record import Kernel, Namespace, Shows
+
 _codes: dict[str, CodeType] = {}
 
 
-def compile_into(
-    function: FunctionType, record: Op, namespace: dict[str, Any], inplace: bool, unsupported: Any
-) -> None:
+def compile_into(function: FunctionType, record: Op, namespace: Namespace, inplace: bool, unsupported: object) -> None:
     """Give the stub `function` its real code, and its namespace what that code reads."""
     if record.node is None and record.differentiable:
         record.node = node_class(record)
@@ -70,7 +71,7 @@ def compile_into(
                 namespace[used] = known[used]
     for name, value in record.defaults.items():
         namespace["_d_" + name] = value
-    scope: dict[str, Any] = {}
+    scope: dict[str, FunctionType] = {}
     exec(code, namespace, scope)
     made = scope["call"]
     function.__defaults__ = made.__defaults__
@@ -115,7 +116,7 @@ routes.providers.changed = routes_changed
 providers.rewrite = rewrite
 
 
-def cpu_kernel(record: Op, base: Any = None) -> Any:
+def cpu_kernel(record: Op, base: Kernel | None = None) -> Kernel:
     """The kernel CPU calls use now: `base` (the op's own), or a profiler's wrapper round it."""
     base = base or record.kernel
     for wrapper in wrappers:
@@ -123,7 +124,7 @@ def cpu_kernel(record: Op, base: Any = None) -> Any:
     return base
 
 
-wrappers: Several[Any] = (
+wrappers: Several[Callable[[Op, Kernel], Kernel]] = (
     Several()
 )  # f(record, kernel) -> kernel; see `instrument`.  f.elsewhere: what stands for `kernel_for`
 
@@ -630,8 +631,8 @@ def _many_step(record: Op) -> str:
 # --- the node
 
 
-def _shown(shows: Any) -> Any:
-    def next_functions(self: Node) -> Any:
+def _shown(shows: Shows) -> Callable[[Node], object]:
+    def next_functions(self: Node) -> object:
         """(node, output_nr) for each input, as of torch's nodes."""
         more = self._more()
         if more.shown is None:
@@ -664,7 +665,7 @@ def node_class(record: Op) -> type[Node]:
             namespace[f"_fa_{p}"] = record.array_formulas.get(p, record.formulas[p])
         exec(_compiled(arrays_source(record), record.name + " backward of arrays"), namespace)
     slots = ("n_outputs",) if record.many else ()
-    attributes: dict[str, Any] = {
+    attributes: dict[str, object] = {
         "__slots__": slots,
         "apply": namespace["apply"],
         "__module__": "engine",
