@@ -101,7 +101,7 @@ class OptimizedModule(Module):
         own["_unstable"] = set()  # signatures of which one call has set attributes
         self.beneath(module)
 
-    def beneath(self, call: Callable[..., Any]) -> OptimizedModule:
+    def beneath(self, call: Callable[..., object]) -> OptimizedModule:
         """Let `call` run the module op by op, where a call of it would come here (`Module.compile`)."""
         module, own = self._orig_mod, self.__dict__
         own["_call"], own["_trained"] = call, registered.trained(module, call) if registered.trained else call
@@ -133,7 +133,7 @@ class OptimizedModule(Module):
         return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify, dtype)
 
     @property
-    def training_plans(self) -> list[Any]:
+    def training_plans(self) -> list[object]:
         """The plans with gradients: programs, None for what was met once, or the reason why there is none."""
         return list(getattr(self._trained, "plans", ()))
 
@@ -155,7 +155,7 @@ class OptimizedModule(Module):
         """The error of each plan against the module on its first input: (absolute, as a part of the largest value)."""
         return [getattr(plan, "error", None) for plan in self._plans.values()]
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         """The module's results."""
         call = self._call
         if recording():  # it is a part of what has a plan of its own
@@ -174,7 +174,7 @@ class OptimizedModule(Module):
         finally:
             self._busy.release()
 
-    def _planned(self, key: Any, args: tuple, kwargs: dict, same: bool) -> Any:
+    def _planned(self, key: object, args: tuple, kwargs: dict, same: bool) -> Any:
         module, call, own = self._orig_mod, self._call, self.__dict__
         if not same and (self._state is None or not self._state.held()):
             now = _guard(module)
@@ -213,7 +213,7 @@ def _guard(module: Module) -> Guard:
     return Guard(module.modules(), elements=True)
 
 
-def _containers(value: Any) -> Iterator[Any]:
+def _containers(value: object) -> Iterator[object]:
     """Yield the parts of a result that are neither a tensor nor a plain number, string or container."""
     if isinstance(value, Tensor) or value is None or type(value) in (int, float, bool, str):
         return
@@ -260,7 +260,7 @@ def _changed(before: list[tuple[Any, set[str], dict]]) -> str:
 
 
 def _make(
-    call: Callable[..., Any], args: tuple, kwargs: dict, verify: bool, narrow: str, before: Any
+    call: Callable[..., object], args: tuple, kwargs: dict, verify: bool, narrow: str, before: Any
 ) -> tuple[InferencePlan | str | None, Any]:
     """Run a module op by op: (a plan of what it did, or why there is none; its result).
 

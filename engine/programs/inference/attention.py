@@ -144,7 +144,7 @@ def _written(graph: Graph, last: Node) -> _Pattern | None:
     """A product of softmax's result: attention that a model wrote out."""
     calls = [last]
 
-    def made_of(value: Any) -> Node | None:
+    def made_of(value: object) -> Node | None:
         """Return the call that makes a value with no other reader; None without one."""
         if (
             not isinstance(value, Node)

@@ -61,7 +61,7 @@ class Programs:
             self._run.append(layer)
         self.made.append((call, step))
 
-    def held(self, entries: Sequence[Any]) -> dict[Node, int]:
+    def held(self, entries: Sequence[object]) -> dict[Node, int]:
         """The images that layers read which may be joined, and of each the entry until which its memory stays.
 
         What is joined writes its result while bands of the image are still read.
@@ -162,7 +162,7 @@ class Programs:
             layer.code = stages.of_linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
         return layer if layer.code is not None else None
 
-    def _program(self, run: list[_Layer], codes: list[Any]) -> Any:
+    def _program(self, run: list[_Layer], codes: list[object]) -> Any:
         """The step of all of them, which `codes` do."""
         reads = [n for layer in run for n in layer.step.reads]
         writes = [n for layer in run for n in layer.step.writes]
@@ -170,7 +170,7 @@ class Programs:
         return self.step_of(name, _running(run, codes), reads, writes)
 
 
-def _running(run: list[_Layer], codes: list[Any]) -> Callable[[Environment], None]:
+def _running(run: list[_Layer], codes: list[object]) -> Callable[[Environment], None]:
     """Return a function that runs the layers in an environment, as these `stages.Layer`."""
     from engine.backends.onednn.primitives import ready
 
@@ -190,7 +190,7 @@ def _running(run: list[_Layer], codes: list[Any]) -> Callable[[Environment], Non
     return running
 
 
-def _compiled(codes: list[Any]) -> Any:
+def _compiled(codes: list[object]) -> Any:
     from engine.backends.cpu import threads
     from engine.kernels.program import Program
 
@@ -243,11 +243,11 @@ class _Trial:
 
         return not launch.slower(lambda: program(environment), plain, 1.0)
 
-    def joined(self) -> list[Any]:
+    def joined(self) -> list[object]:
         """The code of all layers, in which some are joined: depthwise convolutions and products beside them."""
         from engine.ops.generated import launch, stages
 
-        codes: list[Any] = [layer.code for layer in self.run]
+        codes: list[object] = [layer.code for layer in self.run]
         for i in range(len(self.run)):
             for before in (1, 0):
                 of = slice(i, i + 2 + before)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from engine.programs.passes.fold_norms import fold_norms
 from engine.programs.recorder import Recorder
 from engine.programs.values import Ref, Unsupported, mapped, refs_in
 from engine.tensor import raw_array, rewrap
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
 
 __all__ = ["lower"]
 
@@ -213,7 +216,7 @@ class _Lowering:
 
     # --- memory
 
-    def _escapes(self, entries: list[Any]) -> set[Node]:
+    def _escapes(self, entries: list[object]) -> set[Node]:
         found = set(self.outputs)
         for entry in entries:
             if isinstance(entry, Node) and (entry.meta["inplace"] or entry.meta["view"]):
@@ -281,7 +284,7 @@ class _Lowering:
 
         return Step("attention", step, entry.reads, [entry.out])
 
-    def _piece(self, piece: parts.Piece, entries: list[Any], last: dict[Node, int]) -> Step:
+    def _piece(self, piece: parts.Piece, entries: list[object], last: dict[Node, int]) -> Step:
         name, run = parts.step(self, piece, entries, last)
         return Step(name, run, [n for e in entries for n in e.reads], [e.out for e in entries])
 
@@ -323,7 +326,7 @@ class _Lowering:
 
         return "binary", _abi.BINARY_ADD, like
 
-    def prepared(self, entry: Fused, x: Any, out: Any, chain: Sequence[tuple]) -> Any:
+    def prepared(self, entry: Fused, x: Array, out: Array, chain: Sequence[tuple]) -> Any:
         from engine.backends.onednn import prepared
 
         given = bound(entry.call)
@@ -386,7 +389,7 @@ class _Lowering:
         name = "+".join([op(entry.call).name, *(p[0] for p in chain)])
         return run, name + (f" in {self.narrowing}" if entry.out in self.narrowed else "")
 
-    def _faster(self, entry: Fused, run: Any, x: Any, out: Any, chain: Sequence[tuple]) -> Any:
+    def _faster(self, entry: Fused, run: Any, x: Array, out: Array, chain: Sequence[tuple]) -> Any:
         """`run`, or what is generated for such a convolution and was faster in a trial."""
         from engine.kernels import processor
 
@@ -479,6 +482,6 @@ def _shaped(flat: np.ndarray, shape: tuple[int, ...], image: bool) -> np.ndarray
     return converted.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
 
 
-def _channels_last(array: Any) -> np.ndarray:
+def _channels_last(array: Array) -> np.ndarray:
     found = array if lies_channels_last(array) else to_channels_last(array)
     return found.view(np.ndarray)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from engine.fx.node import Node
 from engine.programs.graph import bound, op, reads
 from engine.programs.inference.layers import POOLS, Fused, pooling
 from engine.programs.inference.plan import Environment
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
 
 __all__ = ["Piece", "pieces", "step"]
 
@@ -40,7 +43,7 @@ class Piece:
         self.inside = inside  # values that only these entries read
 
 
-def pieces(entries: Sequence[Any], shape_of: Shape, shared: set[Node]) -> list[Piece]:
+def pieces(entries: Sequence[object], shape_of: Shape, shared: set[Node]) -> list[Piece]:
     """Return the runs of layers that are worth computing in parts of a batch. shared: values that must be in memory
     whole."""
     last: dict[Node, int] = {}
@@ -108,15 +111,15 @@ def step(lowering: Any, piece: Piece, entries: Sequence[Fused], last: dict[Node,
     from engine.backends.onednn import arrays as onednn
     from engine.backends.onednn.primitives import address, ready
 
-    deferred: list[Any] = []  # what gives the arrays that each call has elsewhere
+    deferred: list[object] = []  # what gives the arrays that each call has elsewhere
     slots: dict[Node, Any] = {}  # of a value: the arrays of its parts, or its number in `deferred`
-    calls: list[tuple[Any, Any, list[Any]]] = []
+    calls: list[tuple[Any, Any, list[object]]] = []
     names = []
 
     def split(array: np.ndarray) -> list[np.ndarray]:
         return [array[i : i + piece.rows] for i in range(0, len(array), piece.rows)]
 
-    def slot(array: Any) -> Any:
+    def slot(array: Array) -> Any:
         if not isinstance(array, np.ndarray):
             deferred.append(array)
             return len(deferred) - 1

@@ -28,9 +28,9 @@ class InferencePlan:
     error: tuple[float, float] | None = None
     found: Sequence[Tensor] = ()
 
-    def __init__(self, graph: Graph, result: Any, steps: list[Step]) -> None:
+    def __init__(self, graph: Graph, result: object, steps: list[Step]) -> None:
         """result: what is returned, nested; its Refs are numbers of nodes in the graph's output, a tuple."""
-        outputs: Any = graph.output_node().args[0]
+        outputs: object = graph.output_node().args[0]
         self.graph, self.inputs = graph, inputs(graph)
         self.result = mapped(result, lambda r: outputs[r.index], Ref)
         read = {node for step in steps for node in step.reads} | {*outputs}  # weights are in steps, as packed by these
@@ -82,7 +82,7 @@ def copying(graph: Graph) -> list[Step]:
 
 def generic(call: Node) -> Step:
     """The op itself, on Tensors."""
-    function: Any = call.target
+    function: object = call.target
     args, kwargs = plain(call.args), plain(call.kwargs)
     flat = not kwargs and not any(list(nodes_in(a)) for a in args if not isinstance(a, Node))
     template = list(args)

@@ -50,7 +50,7 @@ def mean(lowering: _Lowering, entry: Fused, place: np.ndarray | None) -> Step:
     return Step(name_of(entry.call), step, entry.reads, [entry.out])
 
 
-def narrowed(name: str, entry: Fused, run: Any, narrow: Any, sources: list[Any], finish: Any) -> Step:
+def narrowed(name: str, entry: Fused, run: Any, narrow: Any, sources: list[object], finish: Any) -> Step:
     """The step of a layer whose operand is copied in narrow elements first; narrow: (the copy, where it goes)."""
     from engine.backends.onednn.primitives import address
 

@@ -68,7 +68,7 @@ class _Entry:
         self.turns: trials.Trial | None = None  # of the program, while it is not known whether it is faster
         self.reason = ""
         self.tries = 0
-        self.objects: list[Any] = []  # whose identity is a part of the key
+        self.objects: list[object] = []  # whose identity is a part of the key
 
 
 class Recorded:
@@ -77,18 +77,18 @@ class Recorded:
     module: the one whose state is checked, all of it; without one the modules that the function calls.
     """
 
-    def __init__(self, function: Callable[..., Any], module: Module | None = None) -> None:
+    def __init__(self, function: Callable[..., object], module: Module | None = None) -> None:
         self.function, self.module = function, module
         self.entries: list[_Entry] = []
         self.warned: set[str] = set()
         self.count = 0
-        self.slow: set[Any] = set()  # signatures of calls whose program was slower, None for none
+        self.slow: set[object] = set()  # signatures of calls whose program was slower, None for none
         self.undecided = 0  # programs of which that is not known yet
         self.rest = 0  # calls that are not looked at
         functools.update_wrapper(self, function, updated=()) if module is None else None
 
     @property
-    def plans(self) -> list[Any]:
+    def plans(self) -> list[object]:
         """The programs, None for a shape met once, or the reason why there is none."""
         return [e.program if e.program is not None else e.reason or None for e in self.entries]
 
@@ -100,7 +100,7 @@ class Recorded:
                 return entry.program.graph  # type: ignore[no-any-return]
         return self.function.graph  # type: ignore[attr-defined,no-any-return]
 
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
+    def __get__(self, owner: Any, kind: object = None) -> Any:
         if owner is None:
             return self
         bound = Recorded(MethodType(self.function, owner))
@@ -115,16 +115,16 @@ class Recorded:
     def __reduce__(self) -> Any:
         return Recorded, (self.function, self.module)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if not mode.enabled or passes.observers or anomaly.state.enabled or recording():
             return self.function(*args, **kwargs)
         if self.rest > 0:  # two threads may have taken the last
             self.rest -= 1
             return self.function(*args, **kwargs)
         began = trials.clock() if self.undecided else 0.0
-        objects: list[Any] = []
+        objects: list[object] = []
         given: list[Tensor] = []
-        key: Any = None  # where there are no arguments
+        key: object = None  # where there are no arguments
         if args or kwargs:
             key = signature((args, kwargs), objects)
             if key is None:
@@ -157,7 +157,7 @@ class Recorded:
         entry: _Entry,
         turns: trials.Trial,
         program: Any,
-        key: Any,
+        key: object,
         given: list[Tensor],
         args: tuple,
         kwargs: dict,
@@ -198,7 +198,7 @@ class Recorded:
             warnings.warn(f"{name} runs op by op in training: {why}", stacklevel=4)
 
     def _record(
-        self, entry: _Entry | None, key: Any, given: list[Tensor], args: tuple, kwargs: dict, objects: list[Any]
+        self, entry: _Entry | None, key: object, given: list[Tensor], args: tuple, kwargs: dict, objects: list[object]
     ) -> Any:
         """Run op by op, and note what happens."""
         before = entry

@@ -45,11 +45,11 @@ class Built:
         return [n for n in self.graph.nodes if n.op == "placeholder"]
 
 
-def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_gradients(function: Callable[..., object]) -> Callable[..., Any]:
     """Wrap a function so that it runs with gradients on, as it would in the step."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         enabled, mode.enabled = mode.enabled, True
         try:
             return function(*args, **kwargs)
@@ -59,7 +59,7 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def build(step: Step, outputs: Any, cotangents: int = 0) -> Built:
+def build(step: Step, outputs: object, cotangents: int = 0) -> Built:
     """The graph of a step that gives `outputs` (Refs, nested); placeholders are the inputs, then the constants.
 
     cotangents: how many of the inputs, the last, are gradients.
@@ -116,7 +116,7 @@ _OWN = frozenset(["accumulate_grad", "grad_of", "set_grad"])
 
 
 def _target(call: Call) -> Callable[..., Any]:
-    function: Callable[..., Any] = call.function
+    function: Callable[..., object] = call.function
     if call.effect and function.__name__ not in _OWN and hasattr(function, "__wrapped__"):
         return with_gradients(function)
     return function
@@ -191,7 +191,7 @@ def compiled(graph: Graph, name: str) -> Callable[..., Any]:
     known: dict[Any, str] = {}
     space: dict[str, Any] = {}
 
-    def thing(value: Any) -> str:
+    def thing(value: object) -> str:
         if value is None or type(value) in (bool, int, str) or (type(value) is float and value - value == 0):
             return repr(value)
         key = id(value)
@@ -201,7 +201,7 @@ def compiled(graph: Graph, name: str) -> Callable[..., Any]:
             space[known[key]] = value
         return known[key]
 
-    def text(value: Any) -> str:
+    def text(value: object) -> str:
         if isinstance(value, Node):
             return names[value]
         found: list[Node] = []
@@ -241,5 +241,5 @@ def compiled(graph: Graph, name: str) -> Callable[..., Any]:
     place = f"<plan {name} {id(graph):x}>"
     linecache.cache[place] = (len(code), None, code.splitlines(True), place)
     exec(compile(code, place, "exec"), space)
-    function: Callable[..., Any] = space[name]
+    function: Callable[..., object] = space[name]
     return function

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from engine.ops import products, reduction, shape
 from engine.programs.passes.chains import elementwise
 from engine.programs.training.step import accumulate_grad
 from engine.tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array, ArrayModule
 
 __all__ = ["is_small", "on_arrays"]
 
@@ -60,7 +63,7 @@ def _on_arrays(node: Node) -> bool:
     return record in _KERNELS or record in _VIEWS or elementwise(record, {})
 
 
-def _add_to(leaf: Tensor, array: Any) -> bool:
+def _add_to(leaf: Tensor, array: Array) -> bool:
     """Return whether a gradient was added to `leaf.grad`, in place."""
     had: Any = leaf._grad
     if had.__class__ is not Tensor or leaf._array.dtype is not _F32:
@@ -89,16 +92,16 @@ def on_arrays(graph: Graph, plain: Callable[..., Any]) -> Callable[..., Any]:
     found = {node for node in graph.nodes if _on_arrays(node)}
     last = {source: node for node in graph.nodes for source in node.all_input_nodes}
 
-    def thing(value: Any) -> str:
+    def thing(value: object) -> str:
         name = f"c{len(space)}"
         space[name] = value
         return name
 
-    def text(value: Any, arrays: bool) -> str:
+    def text(value: object, arrays: bool) -> str:
         if isinstance(value, Node):
             n = number[value]
             return f"a{n}" if arrays else f"wrap(a{n})" if value in found else f"v{n}"
-        inner: list[Any] = []
+        inner: list[object] = []
         map_arg(value, inner.append)
         if not inner:
             return thing(value)
@@ -164,9 +167,9 @@ def _kernel(record: Any, node: Node) -> Callable[..., Any]:
     return record.kernel  # type: ignore[no-any-return]
 
 
-def _product(xp: Any, a: Any, b: Any) -> Any:
+def _product(xp: ArrayModule, a: object, b: object) -> Any:
     return a.dot(b)
 
 
-def _transposed(xp: Any, array: Any, *dims: int) -> Any:
+def _transposed(xp: ArrayModule, array: Array, *dims: int) -> Any:
     return array.T

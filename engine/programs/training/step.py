@@ -62,7 +62,7 @@ def _whole() -> set[str]:
 
 def whole_functions() -> list[FunctionType]:
     """Return the functions that are recorded as one call although they are no ops."""
-    found: list[Any] = [
+    found: list[object] = [
         copying.copy_,
         copying.fill_,
         copying.zero_,
@@ -114,7 +114,7 @@ class Step:
         draws = not record_of(function).deterministic or name in self.drawing
         return draws and not name.startswith(("zeros", "ones", "full", "empty"))
 
-    def host(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def host(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A `noted` function is called: one call of the program."""
         recorder = self.recorder
         if not recorder.active():
@@ -131,7 +131,7 @@ class Step:
         recorder.attempt(self._note_host, function, args, kwargs, result)
         return result
 
-    def _note_host(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _note_host(self, function: object, args: tuple[object, ...], kwargs: dict[str, object], result: object) -> None:
         recorder = self.recorder
         recorder.drew()
         recorder.expected.clear()
@@ -139,7 +139,7 @@ class Step:
         call = Call(function, mapped(args, recorder.ref, Tensor), mapped(kwargs, recorder.ref, Tensor), [], False)
         recorder.add(call, result, tensors_in(result), effect=True)
 
-    def _note_effect(self, function: Any, args: tuple[Any, ...], result: Tensor | None) -> None:
+    def _note_effect(self, function: object, args: tuple[object, ...], result: Tensor | None) -> None:
         """Note a call that reads or writes `.grad`."""
         made = () if result is None else (result,)
         self.recorder.add(Call(function, args, {}, [], False), result, made, effect=True)
@@ -167,7 +167,7 @@ class Step:
                 watchers.remove(self.host)
             handle.remove()
 
-    def _called(self, module: Module, args: Any) -> None:
+    def _called(self, module: Module, args: object) -> None:
         if id(module) not in self.modules:
             self.modules[id(module)] = module
             for tensor in (*module._parameters.values(), *module._buffers.values()):
@@ -182,7 +182,7 @@ class Step:
             if now != version and (known is None or known[1] != now):
                 raise Unsupported(f"a tensor {list(tensor.shape)} is written to in a way that no op shows")
 
-    def _node(self, node: Any, run: Callable[[], Any]) -> Any:
+    def _node(self, node: object, run: Callable[[], Any]) -> Any:
         """A node of a backward pass runs."""
         if self.recorder.active():
             self.backward = True
@@ -194,7 +194,7 @@ class Step:
         return run()
 
     def _accumulation(self, plain: Any) -> Any:
-        def apply(node: Any, grads: list[Any], needs: Any) -> Any:
+        def apply(node: object, grads: list[object], needs: Any) -> Any:
             if not self.recorder.active() or grads[0] is None:
                 return plain(node, grads, needs)
             leaf = node.variable
@@ -205,7 +205,7 @@ class Step:
                 self.recorder.failure = Unsupported("it has sparse gradients")
                 return plain(node, grads, needs)
             self.recorder.attempt(self.recorder.see, grads[0])
-            given: list[Any] = []
+            given: list[object] = []
             self.recorder.attempt(lambda: given.extend((self.recorder.leaf(leaf), self.recorder.ref(grads[0]))))
             self.recorder.inside = True
             try:
@@ -229,7 +229,7 @@ class Step:
                 self.recorder.attempt(lambda: self._note_effect(grad_of, (self.recorder.leaf(tensor),), found))
             return found
 
-        def write(tensor: Tensor, value: Any) -> None:
+        def write(tensor: Tensor, value: object) -> None:
             plain.fset(tensor, value)
             if self.recorder.active():
                 self.recorder.attempt(self._note_grad, tensor, value)
@@ -244,7 +244,7 @@ class Step:
         self._note_effect(set_grad, given, None)
 
 
-def hooked(node: Any) -> bool:
+def hooked(node: object) -> bool:
     """Return whether somebody waits for the gradients at a node."""
     extra = node._extra
     if extra is None:
