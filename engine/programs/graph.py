@@ -26,7 +26,6 @@ from engine.programs.values import Call, Ref, Unsupported, mapped, record_of, re
 from engine.tensor import Tensor, raw_array, wrap
 
 if TYPE_CHECKING:
-    from engine.core.arrays import Array
     from engine.dispatch.record import Public
 
 __all__ = [
@@ -192,11 +191,10 @@ def single(node: Node) -> bool:
     return bool(kind(node)[1] == _F32)
 
 
-def array(value: object) -> Array | None:
+def array(value: object) -> Any:  # an array or None
     """The array of a constant that stays as it is, or None for what is none."""
     if isinstance(value, Node) and "constant" in value.meta and "fresh" not in value.meta:
-        found: Array = raw_array(value.meta["constant"]).view(np.ndarray)
-        return found
+        return raw_array(value.meta["constant"]).view(np.ndarray)
     return None
 
 

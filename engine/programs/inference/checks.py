@@ -18,7 +18,7 @@ TOLERANCE = 1e-5
 NARROW = 0.5  # of plans in bfloat16 and int8, whose error is reported: what is further off is broken
 
 
-def copies(value: object, order: Any = None) -> Any:
+def copies(value: object, order: np.random.Generator | None = None) -> Any:
     """The arguments with copies of their tensors, the elements shuffled if `order` is a generator."""
     made: dict[int, Tensor] = {}
 

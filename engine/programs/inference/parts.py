@@ -24,7 +24,7 @@ from engine.programs.inference.layers import POOLS, Fused, pooling
 from engine.programs.inference.plan import Environment
 
 if TYPE_CHECKING:
-    from engine.core.arrays import Array
+    from engine.programs.inference.lowering import _Lowering
 
 __all__ = ["Piece", "pieces", "step"]
 
@@ -43,7 +43,7 @@ class Piece:
         self.inside = inside  # values that only these entries read
 
 
-def pieces(entries: Sequence[object], shape_of: Shape, shared: set[Node]) -> list[Piece]:
+def pieces(entries: Sequence[Any], shape_of: Shape, shared: set[Node]) -> list[Piece]:
     """Return the runs of layers that are worth computing in parts of a batch. shared: values that must be in memory
     whole."""
     last: dict[Node, int] = {}
@@ -63,7 +63,7 @@ def pieces(entries: Sequence[object], shape_of: Shape, shared: set[Node]) -> lis
     return found
 
 
-def _images(entry: Any, shape_of: Shape) -> int:
+def _images(entry: object, shape_of: Shape) -> int:
     """Return the batch size that all operands of a layer share; 0 for a layer that cannot run in parts."""
     if not isinstance(entry, Fused) or not entry.makes_image:
         return 0
@@ -99,27 +99,29 @@ def _operations(entry: Fused, shape_of: Shape) -> int:
     """Additions and multiplications of a layer; of pooling, which adds, about as many."""
     given, out = bound(entry.call), math.prod(shape_of(entry.out))
     if op(entry.call) in POOLS:
-        return out * math.prod(given["kernel_size"])
+        return out * int(math.prod(given["kernel_size"]))
     weight = shape_of(given["weight"])
     if given["transposed"]:
         return 2 * math.prod(shape_of(entry.reads[0])) * math.prod(weight[1:])
     return 2 * out * math.prod(weight[1:])
 
 
-def step(lowering: Any, piece: Piece, entries: Sequence[Fused], last: dict[Node, int]) -> tuple[str, Any]:
+def step(
+    lowering: _Lowering, piece: Piece, entries: Sequence[Fused], last: dict[Node, int]
+) -> tuple[str, Callable[[Environment], None]]:
     """(the name, `run(environment)`) of a piece of a plan; what it makes has its place in `lowering` then."""
     from engine.backends.onednn import arrays as onednn
     from engine.backends.onednn.primitives import address, ready
 
-    deferred: list[object] = []  # what gives the arrays that each call has elsewhere
+    deferred: list[Callable[[Environment], np.ndarray]] = []  # what gives the arrays that each call has elsewhere
     slots: dict[Node, Any] = {}  # of a value: the arrays of its parts, or its number in `deferred`
-    calls: list[tuple[Any, Any, list[object]]] = []
+    calls: list[tuple[Any, Any, list[Any]]] = []
     names = []
 
     def split(array: np.ndarray) -> list[np.ndarray]:
         return [array[i : i + piece.rows] for i in range(0, len(array), piece.rows)]
 
-    def slot(array: Array) -> Any:
+    def slot(array: Any) -> Any:
         if not isinstance(array, np.ndarray):
             deferred.append(array)
             return len(deferred) - 1
@@ -165,5 +167,5 @@ def step(lowering: Any, piece: Piece, entries: Sequence[Fused], last: dict[Node,
     return f"{piece.count} parts of " + ", ".join(names), run
 
 
-def _pool(pooling: Any, how: Any, x: np.ndarray, out: np.ndarray) -> None:
+def _pool(pooling: Callable[..., object], how: Any, x: np.ndarray, out: np.ndarray) -> None:
     pooling(x, out, *how)

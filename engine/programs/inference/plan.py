@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.fx.graph import Graph
@@ -30,7 +30,7 @@ class InferencePlan:
 
     def __init__(self, graph: Graph, result: object, steps: list[Step]) -> None:
         """result: what is returned, nested; its Refs are numbers of nodes in the graph's output, a tuple."""
-        outputs: object = graph.output_node().args[0]
+        outputs: Any = graph.output_node().args[0]
         self.graph, self.inputs = graph, inputs(graph)
         self.result = mapped(result, lambda r: outputs[r.index], Ref)
         read = {node for step in steps for node in step.reads} | {*outputs}  # weights are in steps, as packed by these
@@ -65,7 +65,9 @@ class InferencePlan:
 class Step:
     """`run(environment)`; the values it reads and writes."""
 
-    def __init__(self, name: str, run: Any, reads: Sequence[Node], writes: Sequence[Node]) -> None:
+    def __init__(
+        self, name: str, run: Callable[[Environment], object], reads: Sequence[Node], writes: Sequence[Node]
+    ) -> None:
         self.name, self.run, self.reads, self.writes = name, run, reads, writes
 
 
@@ -82,7 +84,7 @@ def copying(graph: Graph) -> list[Step]:
 
 def generic(call: Node) -> Step:
     """The op itself, on Tensors."""
-    function: object = call.target
+    function: Any = call.target
     args, kwargs = plain(call.args), plain(call.kwargs)
     flat = not kwargs and not any(list(nodes_in(a)) for a in args if not isinstance(a, Node))
     template = list(args)

@@ -11,7 +11,7 @@ import functools
 import linecache
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.core.grad_mode import mode
 from engine.dispatch import OPS
@@ -29,6 +29,9 @@ from engine.programs.training.small import is_small
 from engine.programs.training.step import Step, accumulate_grad
 from engine.programs.values import Call
 
+if TYPE_CHECKING:
+    from engine.dispatch.gate import Call as Function
+
 __all__ = ["Built", "build", "compiled", "cut"]
 
 
@@ -45,11 +48,11 @@ class Built:
         return [n for n in self.graph.nodes if n.op == "placeholder"]
 
 
-def with_gradients(function: Callable[..., object]) -> Callable[..., Any]:
+def with_gradients(function: Function) -> Function:
     """Wrap a function so that it runs with gradients on, as it would in the step."""
 
     @functools.wraps(function)
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         enabled, mode.enabled = mode.enabled, True
         try:
             return function(*args, **kwargs)
@@ -115,7 +118,7 @@ _clone = OPS["clone"].function
 _OWN = frozenset(["accumulate_grad", "grad_of", "set_grad"])
 
 
-def _target(call: Call) -> Callable[..., Any]:
+def _target(call: Call) -> Function:
     function: Callable[..., object] = call.function
     if call.effect and function.__name__ not in _OWN and hasattr(function, "__wrapped__"):
         return with_gradients(function)
@@ -178,7 +181,7 @@ def cut(built: Built) -> tuple[Graph, Graph, list[int]]:
     return forward, backward, read
 
 
-def compiled(graph: Graph, name: str) -> Callable[..., Any]:
+def compiled(graph: Graph, name: str) -> Function:
     """The function of a graph.  It takes its values in a list, which it empties, and drops each after its last use."""
     last: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -188,7 +191,7 @@ def compiled(graph: Graph, name: str) -> Callable[..., Any]:
     for source, user in last.items():
         ends.setdefault(user, []).append(source)
     names: dict[Node, str] = {}
-    known: dict[Any, str] = {}
+    known: dict[object, str] = {}
     space: dict[str, Any] = {}
 
     def thing(value: object) -> str:
@@ -201,7 +204,7 @@ def compiled(graph: Graph, name: str) -> Callable[..., Any]:
             space[known[key]] = value
         return known[key]
 
-    def text(value: object) -> str:
+    def text(value: Any) -> str:
         if isinstance(value, Node):
             return names[value]
         found: list[Node] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from engine.random import default_generator
 from engine.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.programs.training import Recorded
 
 __all__ = ["PairProgram", "StepProgram", "finish"]
@@ -87,7 +89,7 @@ class _Released(Node):
     def name(self) -> str:
         return "CompiledFunctionBackward"
 
-    def apply(self, grads: Any, needs: Any) -> Any:
+    def apply(self, grads: list[Tensor | None], needs: Sequence[bool]) -> NoReturn:
         second_time()
 
 
@@ -172,7 +174,7 @@ class PairProgram:
             return found[0]
         return mapped(self.result, lambda r: found[self.place[r.index]], Ref)
 
-    def again(self, recipe: tuple[object, ...], grads: list[object], needs: Any) -> list[object]:
+    def again(self, recipe: tuple[Any, ...], grads: list[Any], needs: Sequence[bool]) -> list[Any]:
         """The gradients op by op: forward once more, with the numbers it drew."""
         args, kwargs, leaves, before = recipe
         owner = self.owner
@@ -210,7 +212,7 @@ class _Backward(Node):
         """The pass that begins is the only one: what was saved may go as it is read."""
         self.sole = True
 
-    def apply(self, grads: list[object], needs: Any) -> list[object]:
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> list[Any]:
         if self.saved is None:
             second_time()
         retained, versions = self.saved
