@@ -2,9 +2,9 @@
 
 An op is one `def NAME(xp, ...)` in `engine/ops/<family>.py`: a kernel over arrays, with one-line gradient formulas
 over Tensors.  From that record come the public function, the Tensor method, the in-place twin, `out=`, the node
-class, docs, stubs and tests.  `binder.py` writes the Python source of each public function from its record at the
-first call, so that importing 400 ops costs little and calling one costs no loop over arguments.  README.md has the way
-of a call and the invariants.
+class, docs, stubs and tests.  `function_source.py` writes the Python source of each public function from its record at
+the first call, so that importing 400 ops costs little and calling one costs no loop over arguments.  README.md has the
+way of a call and the invariants.
 
 Formula parameters: `grad` (`grad0`, `grad1` ... for several outputs, `grads` for all), any input or argument of the
 op by name, `result` (`result0` ...), `kept_result` (the same, or None if it was written to since), `<input>_shape`,

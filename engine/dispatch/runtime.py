@@ -1,7 +1,7 @@
 """The functions that generated functions call: the less common turns of a call, and the names every generated text
 sees.
 
-`binder.py` writes the texts; their globals are `SHARED` and what is the op's own.
+`function_source.py` and `gradients.py` write the texts; their globals are `SHARED` and what is the op's own.
 """
 
 from __future__ import annotations
