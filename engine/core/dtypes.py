@@ -207,7 +207,7 @@ def part(array: Array, which: _int) -> Array:
 def from_numpy(np_dtype: DTypeLike) -> dtype:
     """The dtype stored as `np_dtype` (any object numpy takes for a dtype).  Raises TypeError, as torch, for others."""
     try:
-        return _FROM_NUMPY[np_dtype]  # type: ignore[index]
+        return _FROM_NUMPY[np_dtype]  # type: ignore[index]  # whatever it is: KeyError, TypeError
     except (KeyError, TypeError):
         pass
     normal = np.dtype(np_dtype)

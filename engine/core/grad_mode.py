@@ -103,7 +103,7 @@ class _GradContext:
             with self.clone():
                 return function(*args, **kwargs)
 
-        return call  # type: ignore[return-value]
+        return call  # type: ignore[return-value]  # the same
 
 
 class no_grad(_GradContext):

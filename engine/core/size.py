@@ -46,7 +46,7 @@ class Size(tuple[int, ...]):
         found = tuple.__getitem__(self, index)
         return Size(found) if isinstance(index, slice) else found
 
-    def __add__(self, other: Iterable[int]) -> Size:  # type: ignore[override]
+    def __add__(self, other: Iterable[int]) -> Size:  # type: ignore[override]  # any sequence, as torch's
         return Size(tuple.__add__(self, tuple(other)))
 
     def __mul__(self, times: SupportsIndex) -> Size:

@@ -107,7 +107,7 @@ def large_kernel(record: Op) -> Explained:
         yield from present.explained(args, kwargs)  # type: ignore[attr-defined]
 
     kernel.explained = explained  # type: ignore[attr-defined]
-    return kernel  # type: ignore[return-value]
+    return kernel  # type: ignore[return-value]  # as above
 
 
 def of_few(record: Op, args: Operands) -> Iterator[Choice]:

@@ -115,7 +115,7 @@ class Op:
     node: type[Node] | None = None
     node_names: dict[str, str] = {}  # of the nodes of some calls: condition on the arguments -> name
     function: Public = None  # type: ignore[assignment]  # given by `op`
-    inplace_function: Public = None  # type: ignore[assignment]
+    inplace_function: Public = None  # type: ignore[assignment]  # the same, of ops with a twin
     lists: tuple[str, ...] = ()
     many = False
     outputs: tuple[str, ...] = ()
@@ -301,8 +301,8 @@ def in_single(function: Kernel) -> Kernel:
 
             wide, narrow = half_floats.widen, half_floats.narrow
         operands = [wide(a) if getattr(a, "dtype", None) == dtype else a for a in (first, *args)]
-        # no op with lists of results has the option
-        found: Array | tuple[Array, ...] = function(xp, *operands, **kwargs)  # type: ignore[assignment]
+        found: Array | tuple[Array, ...]
+        found = function(xp, *operands, **kwargs)  # type: ignore[assignment]  # no op with `half` gives a list
         if isinstance(found, tuple):
             return tuple(narrow(f, dtype) if f.dtype == "float32" else f for f in found)
         return narrow(found, dtype) if found.dtype == "float32" else found

@@ -62,7 +62,7 @@ def _noted() -> set[str]:
 
 def leaf_name(function: object) -> str:
     """The name of a function that stays whole; '' for others."""
-    return _leaf_names.get(function, "")  # type: ignore[call-overload, no-any-return]
+    return _leaf_names.get(function, "")  # type: ignore[call-overload, no-any-return]  # any key
 
 
 _leaf_names: dict[FunctionType, str] = {}

@@ -57,7 +57,7 @@ def _negative(self: Dim) -> int:
     return Dim(-int(self), ("mul", self, -1), self.sizes) if self.sizes.open else -int(self)
 
 
-Dim.__neg__ = _negative  # type: ignore[method-assign, assignment]
+Dim.__neg__ = _negative  # type: ignore[method-assign, assignment]  # of a Dim, as the rest
 
 
 class Sizes:

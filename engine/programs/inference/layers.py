@@ -58,7 +58,7 @@ def pooling(call: Node) -> tuple[Any, ...] | None:
     if op(call) in MAX_POOLS:
         return _abi.POOLING_MAX, kernel, stride, padding, tuple(given["dilation"])
     how = (given[n] for n in ("ceil_mode", "count_include_pad", "divisor_override"))
-    algorithm = average(kernel, padding, *how)  # type: ignore[no-untyped-call]
+    algorithm = average(kernel, padding, *how)  # type: ignore[no-untyped-call]  # of the ops
     return None if algorithm is None else (algorithm, kernel, stride, padding, (1,) * len(kernel))
 
 
