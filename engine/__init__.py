@@ -10,7 +10,7 @@ import warnings as _warnings
 _collecting = _gc.isenabled()
 _gc.disable()  # thousands of functions are made below: collections find nothing and cost a tenth of the start
 
-# Note [Floating point warnings] in binder.py
+# Note [Floating point warnings] in function_source.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
 import engine.ops.functions as _functions  # noqa: E402  # `from engine.ops` would ask for a family of the name

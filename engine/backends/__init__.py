@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from engine.backends import opt_einsum as opt_einsum
     from engine.backends import quantized as quantized
     from engine.backends.routes import calibrate as calibrate
+    from engine.core.arrays import Array, ArrayModule
+    from engine.dispatch.record import Kernel, Op
 else:
 
     def __getattr__(name: str) -> Any:
@@ -66,7 +68,7 @@ class Backend:
         """The one element of an array as a Python number."""
         return self.to_host(array).item()
 
-    def xp_at(self, array: Any) -> Any:
+    def xp_at(self, array: Any) -> ArrayModule:
         """The array module whose new arrays are on the device of `array`."""
         return self.xp
 
@@ -90,7 +92,7 @@ class Backend:
         """A kernel of an op, with what calls on this backend need round it."""
         return function
 
-    def kernel_of(self, record: Any) -> Any:
+    def kernel_of(self, record: Op) -> Kernel:
         """The kernel of an op (`dispatch.Op`) as it is called on this backend."""
         return self.kernel(record.choose(self.kind))
 
@@ -188,7 +190,7 @@ def follows(function: Any) -> Any:
     return guarded
 
 
-def cast(array: Any, dtype: Any) -> Any:
+def cast(array: Array, dtype: Any) -> Array:
     """`array.astype(dtype)` where the array is."""
     if isinstance(array, np.ndarray):
         return array.astype(dtype)
@@ -206,6 +208,6 @@ def is_pinned(array: Any) -> bool:
     return any(backend.is_pinned(array) for backend in set(_by_type.values()))
 
 
-def xp_of(array: Any) -> Any:
+def xp_of(array: Any) -> ArrayModule:
     """The array module of `array`; what it makes is on the device of `array`."""
     return (_by_type.get(array.__class__) or of_array(array)).xp_at(array)

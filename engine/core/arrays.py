@@ -9,7 +9,7 @@ import numpy as np
 
 __all__ = ["Array", "ArrayModule"]
 
-Array: TypeAlias = np.ndarray[Any, Any]  # numpy's, or CuPy's, which has the same methods
+Array: TypeAlias = np.ndarray  # numpy's, or CuPy's, which has the same methods
 
 
 class _Functions(Protocol):

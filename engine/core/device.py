@@ -62,7 +62,7 @@ class device:
         object.__setattr__(self, "type", type)
         object.__setattr__(self, "index", index)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"attribute '{name}' of 'torch.device' objects is not writable")
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class device:
     def __hash__(self) -> int:
         return hash((self.type, self.index))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return device, (self.type,) if self.index is None else (self.type, self.index)
 
 

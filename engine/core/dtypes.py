@@ -12,9 +12,14 @@ from __future__ import annotations
 from builtins import bool as _bool
 from builtins import float as _float
 from builtins import int as _int
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from engine.core.arrays import Array
 
 __all__ = [
     "bfloat16",
@@ -85,7 +90,7 @@ class dtype:
         self.is_floating_point = category == FLOATING
         self.is_complex = category == COMPLEX
         self.is_signed = signed
-        self._np: np.dtype[Any] | None = None
+        self._np: np.dtype | None = None
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -96,7 +101,7 @@ class dtype:
     def __copy__(self) -> dtype:
         return self
 
-    def __deepcopy__(self, memo: dict[_int, Any]) -> dtype:
+    def __deepcopy__(self, memo: dict[_int, object]) -> dtype:
         return self
 
     def to_complex(self) -> dtype:
@@ -160,10 +165,10 @@ ALL = (
     complex128,
 )
 
-_FROM_NUMPY: dict[Any, dtype] = {}
+_FROM_NUMPY: dict[np.dtype, dtype] = {}
 STORED_BY_ML_DTYPES = (bfloat16, complex32)  # a dtype of that package, looked up when first used
-INEXACT: set[Any] = set()  # numpy dtypes that can require grad; those of ml_dtypes join when they are first used
-NATIVE: set[Any] = set()  # those of them that numpy itself has: Python numbers are weak beside them
+INEXACT: set[np.dtype] = set()  # numpy dtypes that can require grad; those of ml_dtypes join when they are first used
+NATIVE: set[np.dtype] = set()  # those of them that numpy itself has: Python numbers are weak beside them
 for _d in ALL:
     if _d is not bfloat16:
         _d._np = np.dtype(_d.name)
@@ -192,17 +197,17 @@ def to_numpy(dtype: dtype) -> np.dtype:
     return found
 
 
-def part(array: Any, which: _int) -> Any:
+def part(array: Array, which: _int) -> Array:
     """The real (0) or imaginary (1) parts of complex numbers, sharing memory."""
-    if array.dtype.kind == "W":  # complex32, which numpy takes for a real type
+    if str(array.dtype.kind) == "W":  # complex32, which numpy takes for a real type
         return array[..., None].view("float16")[..., which]
     return array.imag if which else array.real
 
 
-def from_numpy(np_dtype: Any) -> dtype:
+def from_numpy(np_dtype: DTypeLike) -> dtype:
     """The dtype stored as `np_dtype` (any object numpy takes for a dtype).  Raises TypeError, as torch, for others."""
     try:
-        return _FROM_NUMPY[np_dtype]
+        return _FROM_NUMPY[np_dtype]  # type: ignore[index]  # whatever it is: KeyError, TypeError
     except (KeyError, TypeError):
         pass
     normal = np.dtype(np_dtype)
@@ -221,10 +226,11 @@ def from_numpy(np_dtype: Any) -> dtype:
     return found
 
 
+T = TypeVar("T")
 PYTHON_TYPES = {_bool: bool, _int: int64, _float: float64, complex: complex128}  # Python's types that say a dtype
 
 
-def of_type(given: Any) -> Any:
+def of_type(given: T) -> T | dtype:
     """The dtype that `float`, `int`, `bool` or `complex` stands for; anything else as it is."""
     return PYTHON_TYPES.get(given, given) if isinstance(given, type) else given
 
@@ -249,7 +255,7 @@ def default_complex() -> dtype:
     return get_default_dtype().to_complex()
 
 
-def of_number(value: Any) -> dtype:
+def of_number(value: object) -> dtype:
     """The dtype of a 0-dim tensor made from a Python number: bool, int64, default float or complex."""
     if isinstance(value, _bool):
         return bool
@@ -343,11 +349,11 @@ class _Limits:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (globals()[self.dtype],)
 
 
-def _checked_type(asked: str, given: Any) -> dtype:
+def _checked_type(asked: str, given: object) -> dtype:
     found = of_type(given)
     if not isinstance(found, dtype):
         raise TypeError(f"{asked}(): argument 'type' (position 1) must be torch.dtype, not {type(found).__name__}")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, Self, TypeVar
 
 __all__ = [
     "enable_grad",
@@ -21,6 +21,9 @@ __all__ = [
     "no_grad",
     "set_grad_enabled",
 ]
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Mode(threading.local):
@@ -49,9 +52,9 @@ class _GradContext:
     _value = True
 
     def __init__(self) -> None:
-        self._previous: list[bool] = []
+        self._previous: list[Any] = []  # what `__exit__` restores
 
-    def __new__(cls, function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, function: Callable[..., object] | None = None, *args: object, **kwargs: object) -> Any:
         if callable(function):  # @no_grad without parentheses
             return cls()(function)
         return super().__new__(cls)
@@ -67,16 +70,16 @@ class _GradContext:
         """A fresh context of the same setting: a decorated function may call itself."""
         return type(self)()
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Function) -> Function:
         if inspect.isclass(function):
             function.__init__ = self(function.__init__)  # type: ignore[method-assign]
             return function
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
-            def steps(*args: Any, **kwargs: Any) -> Any:
+            def steps(*args: object, **kwargs: object) -> Generator[object, object, object]:
                 generator = function(*args, **kwargs)
-                sent: Any = None
+                sent: object = None
                 raised: BaseException | None = None
                 while True:
                     try:
@@ -93,14 +96,14 @@ class _GradContext:
                     except BaseException as error:
                         raised = error
 
-            return steps
+            return steps  # type: ignore[return-value]  # called as the function is
 
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             with self.clone():
                 return function(*args, **kwargs)
 
-        return call
+        return call  # type: ignore[return-value]  # the same
 
 
 class no_grad(_GradContext):
@@ -118,7 +121,7 @@ class enable_grad(_GradContext):
 class set_grad_enabled(_GradContext):
     """Sets the mode at once; as a context, restores it at the end."""
 
-    def __new__(cls, mode: bool, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, mode: bool) -> Self:
         return object.__new__(cls)
 
     def __init__(self, mode: bool) -> None:
@@ -136,7 +139,7 @@ class set_grad_enabled(_GradContext):
     def clone(self) -> _GradContext:
         return set_grad_enabled(self._value)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Function) -> Function:
         mode.enabled = self._previous[0]  # as a decorator the constructor's effect is undone
         return super().__call__(function)
 
@@ -146,13 +149,13 @@ class inference_mode(_GradContext):
 
     _value = False
 
-    def __new__(cls, mode: Any = True) -> Any:
+    def __new__(cls, mode: bool | Callable[..., object] = True) -> Any:
         if callable(mode):
             return cls(True)(mode)
         return object.__new__(cls)
 
     def __init__(self, mode: bool = True) -> None:
-        self._previous: list[Any] = []
+        self._previous = []
         self.mode = mode
 
     def __enter__(self) -> None:

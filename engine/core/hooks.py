@@ -7,24 +7,27 @@ import itertools
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, MutableMapping
+from typing import Any, TypeAlias
 
 from engine.core.slots import Several
 
 __all__ = ["RemovableHandle", "noted", "warn_if_unserializable", "watchers"]
 
+Call: TypeAlias = Callable[..., object]
+Hooks: TypeAlias = MutableMapping[int, Callable[..., Any]]  # by the ids of their handles
+
 _ids = itertools.count()
 
 # What records programs (engine/programs/training): called with (function, args, kwargs) instead of a `noted` function.
-watchers: Several[Callable[..., Any]] = Several()
+watchers: Several[Callable[[Call, tuple[object, ...], dict[str, object]], object]] = Several()
 
 
-def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+def noted(function: Call) -> Call:
     """A function that a recorded program calls as a whole, with the objects as they are then: an optimizer's step."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if watchers:
             return watchers[-1](function, args, kwargs)
         return function(*args, **kwargs)
@@ -35,7 +38,7 @@ def noted(function: Callable[..., Any]) -> Callable[..., Any]:
 class RemovableHandle:
     """Removes its hook from `hooks_dict` by `remove()`, or at the end of a `with` block."""
 
-    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+    def __init__(self, hooks_dict: Hooks, *, extra_dict: Hooks | list[Hooks] | None = None) -> None:
         self.hooks_dict_ref = weakref.ref(hooks_dict)
         self.id = next(_ids)
         extras = extra_dict if isinstance(extra_dict, list) else [extra_dict] if extra_dict is not None else []
@@ -54,20 +57,20 @@ class RemovableHandle:
     def __exit__(self, *exc: object) -> None:
         self.remove()
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[Hooks | None, int]:
         return self.hooks_dict_ref(), self.id
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: tuple[Hooks | None, int]) -> None:
         hooks, self.id = state
         self.hooks_dict_ref = weakref.ref(OrderedDict() if hooks is None else hooks)
         self.extra_dict_ref = ()
 
 
-class HookDict(OrderedDict[int, Any]):
+class HookDict(OrderedDict[int, Callable[..., Any]]):
     """An ordered dict of hooks by id; a class of its own only so that it can be weakly referenced."""
 
 
-def warn_if_unserializable(hooks: Any) -> None:
+def warn_if_unserializable(hooks: HookDict | None) -> None:
     """Warn of each hook of a tensor that pickling leaves out, unless `unserializable_hook` marked it."""
     for hook in () if hooks is None else hooks.values():
         if not hasattr(hook, "__torch_unserializable__"):

@@ -6,12 +6,17 @@ objects; the functions below work on arrays and `xp`.  Strides here are in bytes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.core.checks import contiguous_strides
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from engine.core.arrays import Array, ArrayModule
 
 __all__ = [
     "channels_last",
@@ -86,26 +91,26 @@ class ChannelsLast(np.ndarray):
     `packed`: of a weight, what a kernel keeps of it in an order of its own; None again once the weight is written to.
     """
 
-    packed: Any = None
+    packed: object = None
 
 
 # The dims of (N, C, *size) as channels-last memory has them, by the number of dims.
 INNER = {n: (0, *range(2, n), 1) for n in range(2, 33)}
 
 
-def is_channels_last(array: Any) -> bool:
+def is_channels_last(array: Array) -> bool:
     """Return whether (N, C, *size) is laid out as (N, *size, C), densely, and not (also) contiguously."""
     return array.ndim > 2 and not array.flags.c_contiguous and lies_channels_last(array)
 
 
-def lies_channels_last(array: Any) -> bool:
+def lies_channels_last(array: Array) -> bool:
     """Return whether the memory of (N, C, *size) is that of a contiguous (N, *size, C); dims of size 1 may have any
     stride.
     """
     return bool(array.transpose(INNER[array.ndim]).flags.c_contiguous)
 
 
-def asks_channels_last(array: Any) -> bool:
+def asks_channels_last(array: Array) -> bool:
     """Return whether a user made a 4-d or 5-d array channels-last, so that results are so, too, as torch's are."""
     return type(array) is not ChannelsLast and array.ndim in (4, 5) and is_channels_last(array)
 
@@ -114,7 +119,7 @@ def asks_channels_last(array: Any) -> bool:
 ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 
-def is_in_format(array: Any, wanted: memory_format) -> bool:
+def is_in_format(array: Array, wanted: memory_format) -> bool:
     """Return whether `array` is laid out as `wanted` says; False where the number of dims does not fit."""
     if wanted is contiguous_format or wanted is preserve_format:
         return bool(array.flags.c_contiguous)
@@ -135,7 +140,7 @@ def is_in_format(array: Any, wanted: memory_format) -> bool:
     return True
 
 
-def is_suggested(array: Any, wanted: memory_format) -> bool:
+def is_suggested(array: Array, wanted: memory_format) -> bool:
     """Return whether a conversion to `wanted` leaves `array` as it is: contiguous_format stands for all but channels
     last.
     """
@@ -146,7 +151,7 @@ def is_suggested(array: Any, wanted: memory_format) -> bool:
     return is_in_format(array, wanted)
 
 
-def dense_order(array: Any) -> tuple[int, ...]:
+def dense_order(array: Array) -> tuple[int, ...]:
     """The dims from outermost to innermost in memory, as torch sorts them: by stride; a stride of 0 decides nothing."""
     strides, shape = array.strides, array.shape
     order = list(range(array.ndim))[::-1]  # innermost first
@@ -170,23 +175,26 @@ def dense_order(array: Any) -> tuple[int, ...]:
     return tuple(reversed(order))
 
 
-def empty_ordered(xp: Any, shape: Sequence[int], dtype: Any, order: Sequence[int], fill: Any = None) -> Any:
+def empty_ordered(
+    xp: ArrayModule, shape: Sequence[int], dtype: DTypeLike, order: Sequence[int], fill: object = None
+) -> Array:
     """A new array with dims laid out in `order` (outermost first)."""
-    make = xp.empty if fill is None else xp.zeros
+    make: Callable[..., Array] = xp.empty if fill is None else xp.zeros
     back = [0] * len(order)
     for position, d in enumerate(order):
         back[d] = position
     return make(tuple(shape[d] for d in order), dtype).transpose(back)
 
 
-def empty_preserved(xp: Any, array: Any, dtype: Any) -> Any:
+def empty_preserved(xp: ArrayModule, array: Array, dtype: DTypeLike) -> Array:
     """A new array of the shape of `array`, laid out as `array` is where that is dense."""
     if array.flags.c_contiguous:
-        return xp.empty(array.shape, dtype)
+        made: Array = xp.empty(array.shape, dtype)
+        return made
     return empty_ordered(xp, array.shape, dtype, dense_order(array))
 
 
-def copy_preserved(xp: Any, array: Any) -> Any:
+def copy_preserved(xp: ArrayModule, array: Array) -> Array:
     """A copy with memory of its own, laid out as `array` is where that is dense."""
     flags = array.flags
     if flags.c_contiguous:
@@ -207,19 +215,26 @@ def check_rank(ndim: int, wanted: memory_format) -> None:
         raise RuntimeError(f"required rank {len(order)} tensor to use {wanted.name} format")
 
 
-def empty_in_format(xp: Any, shape: Sequence[int], dtype: Any, wanted: Any, like: Any = None) -> Any:
+def empty_in_format(
+    xp: ArrayModule,
+    shape: Sequence[int],
+    dtype: DTypeLike,
+    wanted: memory_format | None,
+    like: Array | None = None,
+) -> Array:
     """A new array in a memory format; None and preserve_format follow `like`."""
     if wanted is None or wanted is preserve_format:
         if like is not None and like.shape == tuple(shape):
             return empty_preserved(xp, like, dtype)
-        return xp.empty(shape, dtype)
+        wanted = contiguous_format
     if wanted is contiguous_format:
-        return xp.empty(shape, dtype)
+        made: Array = xp.empty(shape, dtype)
+        return made
     check_rank(len(shape), wanted)
     return empty_ordered(xp, shape, dtype, ORDERS[wanted])
 
 
-def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:
+def restride(xp: ArrayModule, array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Array:
     """A writable view of `array` from byte `offset` on, with these sizes and byte strides.  Bounds are the caller's.
 
     Its `.base` leads to the same root as that of `array`: numpy's as_strided would break the chain that Storage
@@ -228,7 +243,8 @@ def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], 
     if type(array) is not np.ndarray:
         if offset:
             array = array.reshape(-1)[offset // array.dtype.itemsize :]
-        return xp.lib.stride_tricks.as_strided(array, shape, strides)
+        view: Array = xp.lib.stride_tricks.as_strided(array, shape, strides)
+        return view
     if 0 in shape:
         return array.reshape(-1)[:0].reshape(shape)
     whole = array
@@ -243,20 +259,19 @@ def restride(xp: Any, array: Any, shape: Sequence[int], strides: Sequence[int], 
     return over_buffer(whole, array.dtype, shape, strides, offset)
 
 
-def over_buffer(whole: Any, dtype: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+def over_buffer(whole: Array, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> Array:
     """np.ndarray over the memory of a contiguous array; bfloat16, which has no buffer protocol, by way of uint16."""
     if dtype.kind == "V":
         return np.ndarray(shape, np.uint16, whole.view(np.uint16), offset, strides).view(dtype)
     return np.ndarray(shape, dtype, whole, offset, strides)
 
 
-def empty_strided(xp: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
+def empty_strided(xp: ArrayModule, shape: Sequence[int], strides: Sequence[int], dtype: DTypeLike) -> Array:
     """A new array with these byte strides."""
     item = np.dtype(dtype).itemsize
     reach = 0 if 0 in shape else 1 + sum((n - 1) * (s // item) for n, s in zip(shape, strides))
-    if not reach:
-        return xp.empty(shape, dtype)
-    return restride(xp, xp.empty(reach, dtype), shape, strides)
+    made: Array = xp.empty(reach or shape, dtype)
+    return restride(xp, made, shape, strides) if reach else made
 
 
 def view_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
@@ -284,7 +299,7 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int
     return tuple(result) if at == -1 else None
 
 
-def element_strides(array: Any) -> tuple[int, ...]:
+def element_strides(array: Array) -> tuple[int, ...]:
     """Strides in elements as torch counts them: numpy leaves those of new and empty dims arbitrary, mostly 0."""
     shape = array.shape
     if array.base is None and array.flags.c_contiguous:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -10,17 +10,22 @@ from engine.core import dtypes
 from engine.core.size import Size
 from engine.core.storage import Storage, UntypedStorage
 
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
+    from engine.tensor import Tensor
+
 __all__ = ["legacy_array", "listed", "tensor_array"]
 
 
-def tensor_array(source: Any, dtype: dtypes.dtype) -> Any:
+def tensor_array(source: Tensor, dtype: dtypes.dtype) -> Array:
     """Return the array of a tensor of the same dtype.  TypeError for another one."""
     if source.dtype is not dtype:
         raise TypeError(f"expected {dtypes.tensor_type(dtype)} (got {source.type()})")
-    return source._array
+    array: Array = source._array
+    return array
 
 
-def legacy_array(data: tuple[Any, ...], dtype: dtypes.dtype) -> np.ndarray:
+def legacy_array(data: tuple[object, ...], dtype: dtypes.dtype) -> np.ndarray:
     """Return an array of zeros of the sizes in `data`, or one of its numbers.
 
     Raises TypeError for anything else, RuntimeError for numbers that the dtype does not have and for storages of
@@ -34,7 +39,7 @@ def legacy_array(data: tuple[Any, ...], dtype: dtypes.dtype) -> np.ndarray:
                 f"new() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
                 " * (int ... size)\n * (sequence data)\n"
             )
-        return np.zeros(data or (0,), np_dtype)
+        return np.zeros(cast(tuple[int, ...], data) or (0,), np_dtype)
     source = data[0]
     if isinstance(source, float):
         raise TypeError("new(): data must be a sequence (got float)")
@@ -48,12 +53,12 @@ def legacy_array(data: tuple[Any, ...], dtype: dtypes.dtype) -> np.ndarray:
                 f"Expected a Storage of type {dtypes.scalar_name(dtype)} or an UntypedStorage, but got type "
                 f"{dtypes.scalar_name(source.dtype)} for argument 1 'storage'"
             )
-        elements: np.ndarray[Any, Any] = source._memory.flat(dtype)
+        elements: np.ndarray = source._memory.flat(dtype)
         return elements
     return _from_sequence(source, dtype, np_dtype)
 
 
-def listed(data: Any) -> list[Any]:
+def listed(data: Any) -> list[object]:
     """Return the items of a user's sequence.  ValueError if it does not give them."""
     try:
         return [data[i] for i in range(len(data))]
@@ -61,7 +66,7 @@ def listed(data: Any) -> list[Any]:
         raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from None
 
 
-def _from_sequence(source: Any, dtype: dtypes.dtype, np_dtype: Any) -> np.ndarray:
+def _from_sequence(source: object, dtype: dtypes.dtype, np_dtype: np.dtype) -> np.ndarray:
     if isinstance(source, list | tuple):
         source = [s.tolist() if hasattr(s, "_array") else s for s in source]
     elif not hasattr(source, "__array__") and hasattr(source, "__len__"):

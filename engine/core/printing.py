@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine import backends
 from engine.core import dtypes
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
+    from engine.tensor import Tensor
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
 
@@ -82,7 +86,7 @@ def printoptions(**kwargs: Any) -> Iterator[None]:
 class _Formatter:
     """One column width and one notation for all elements of a real array."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Array) -> None:
         self.floating = array.dtype.kind == "f"
         self.integers, self.scientific, self.width = True, False, 1
         if not self.floating:
@@ -107,7 +111,7 @@ class _Formatter:
             shown = (f"{v:.{digits}f}" for v in values.tolist())
         self.width = max(1, *map(len, shown))
 
-    def format(self, value: Any) -> str:
+    def format(self, value: float) -> str:
         if not self.floating:
             text = str(value)
         elif self.scientific:
@@ -122,7 +126,7 @@ class _Formatter:
 class _ComplexFormatter:
     """Real and imaginary parts, each with a formatter of its own."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Array) -> None:
         self.real, self.imag = _Formatter(array.real), _Formatter(array.imag)
         self.width = self.real.width + self.imag.width + 1
 
@@ -131,7 +135,7 @@ class _ComplexFormatter:
         return self.real.format(value.real) + (imag if imag[0] in "+-" else "+" + imag)
 
 
-def _vector(array: Any, indent: int, summarize: bool, formatter: Any) -> str:
+def _vector(array: Array, indent: int, summarize: bool, formatter: _Formatter | _ComplexFormatter) -> str:
     per_line = max(1, (PRINT_OPTS.linewidth - indent) // (formatter.width + 2))
     edge = PRINT_OPTS.edgeitems
     if summarize and not edge:
@@ -145,7 +149,7 @@ def _vector(array: Any, indent: int, summarize: bool, formatter: Any) -> str:
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
-def _nested(array: Any, indent: int, summarize: bool, formatter: Any) -> str:
+def _nested(array: Array, indent: int, summarize: bool, formatter: _Formatter | _ComplexFormatter) -> str:
     if not array.ndim:
         return str(formatter.format(array.item()))
     if array.ndim == 1:
@@ -163,7 +167,7 @@ def _nested(array: Any, indent: int, summarize: bool, formatter: Any) -> str:
     return f"[{separator.join(rows)}]"
 
 
-def _corners(array: Any) -> Any:
+def _corners(array: Array) -> Array:
     """The elements that a summary shows."""
     edge = PRINT_OPTS.edgeitems
     for dim, n in enumerate(array.shape):
@@ -173,11 +177,11 @@ def _corners(array: Any) -> Any:
     return array
 
 
-def contents(array: Any, indent: int) -> str:
+def contents(array: Array, indent: int) -> str:
     """The elements of a host array as nested lists."""
     if not array.size:
         return "[]"
-    if array.dtype.kind == "W":  # complex32
+    if str(array.dtype.kind) == "W":  # complex32
         array = array.astype(np.complex64)
     elif array.dtype.kind not in "biufc" or array.dtype == np.float16:
         array = array.astype(np.float32)
@@ -186,7 +190,7 @@ def contents(array: Any, indent: int) -> str:
     return _nested(array, indent, summarize, kind(_corners(array) if summarize else array))
 
 
-def tensor_repr(tensor: Any, tensor_contents: str | None = None) -> str:
+def tensor_repr(tensor: Tensor, tensor_contents: str | None = None) -> str:
     """The text of a Tensor: elements, then what of device, size, dtype and history does not go without saying."""
     kind = type(tensor)
     plain = kind.__name__ == "Parameter" or (kind.__module__, kind.__name__) == ("engine.tensor", "Tensor")
@@ -248,7 +252,7 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int, force_newline: b
 # the names that packages which print subclasses of Tensor use
 
 
-def _tensor_str(self: Any, indent: int) -> str:
+def _tensor_str(self: Tensor, indent: int) -> str:
     array = self._array
     return contents(backends.of_array(array).to_host(array), indent)
 
@@ -257,5 +261,5 @@ def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newli
     return _with_suffixes(tensor_str, suffixes, indent, force_newline)
 
 
-def _str_intern(inp: Any, *, tensor_contents: str | None = None) -> str:
+def _str_intern(inp: Tensor, *, tensor_contents: str | None = None) -> str:
     return tensor_repr(inp, tensor_contents)

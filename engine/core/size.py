@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import index as index_of
-from typing import Any
+from typing import Any, SupportsIndex
 
 __all__ = ["Size", "new_size"]
 
 new_size = tuple.__new__  # `Size` of a tuple that needs no check
 
 
-def _whole(size: Any, place: int) -> Any:
+def _whole(size: SupportsIndex, place: int) -> SupportsIndex:
     try:
         return index_of(size)
     except TypeError:
@@ -26,7 +27,7 @@ class Size(tuple[int, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, sizes: Any = ()) -> Size:
+    def __new__(cls, sizes: Iterable[SupportsIndex] = ()) -> Size:
         return tuple.__new__(
             cls, [n if isinstance(n, int) and n.__class__ is not bool else _whole(n, i) for i, n in enumerate(sizes)]
         )
@@ -45,11 +46,11 @@ class Size(tuple[int, ...]):
         found = tuple.__getitem__(self, index)
         return Size(found) if isinstance(index, slice) else found
 
-    def __add__(self, other: Any) -> Size:
+    def __add__(self, other: Iterable[int]) -> Size:  # type: ignore[override]  # any sequence, as torch's
         return Size(tuple.__add__(self, tuple(other)))
 
-    def __mul__(self, times: Any) -> Size:
+    def __mul__(self, times: SupportsIndex) -> Size:
         return Size(tuple.__mul__(self, times))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Size, (tuple(self),)

@@ -4,7 +4,7 @@ A low layer may not import a high one, yet sometimes it must call it: the graph 
 It then declares a slot, a typed attribute of a group, and the module that has the value fills it when it is imported:
 
     class Registered(Slots):                                # engine/autograd/graph.py, the low layer
-        add: Slot[Callable[[Any, Any], Any]]                # must be filled before it is read
+        add: Slot[Callable[[Tensor, Tensor], Tensor]]       # must be filled before it is read
         at_end: Slot[Callable[[], None] | None] = None      # may stay as it is
 
     registered = Registered()
@@ -13,8 +13,8 @@ It then declares a slot, a typed attribute of a group, and the module that has t
 
 Where several may register, or one for each key (a type, a kind of device), the slot is a list or a dict that says so:
 
-    observers: Several[Callable[..., Any]] = Several()      # observers.append(...), observers.remove(...)
-    word_kernels: Keyed[str, Callable[..., Any]] = Keyed()  # word_kernels["cuda"] = ...
+    observers: Several[Callable[[str], None]] = Several()   # observers.append(...), observers.remove(...)
+    word_kernels: Keyed[str, Callable[[int], Word]] = Keyed()  # word_kernels["cuda"] = ...
 
 To read a slot is to read an attribute of a plain object, a list or a dict: nothing is called.  One that was not
 filled holds an `Empty`, which says at its use which slot it is.
@@ -24,7 +24,7 @@ with the code.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, ClassVar, NoReturn, TypeVar
 
 __all__ = ["Empty", "Keyed", "Several", "Slot", "Slots"]
 
@@ -43,16 +43,16 @@ class Empty:
     def __repr__(self) -> str:
         return f"<empty slot {self._name}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError(
             f"the slot {self._name} is empty: the module that fills it has not been imported; "
             "docs/explanation/architecture.md says which one that is"
         )
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self()
+        self()
 
 
 class Slots:
@@ -62,7 +62,7 @@ class Slots:
     function is not made a method.  There is no `__getattr__`, which would make every read slower.
     """
 
-    _defaults: ClassVar[dict[str, Any]] = {}
+    _defaults: ClassVar[dict[str, object]] = {}
 
     def __init_subclass__(cls) -> None:
         own = vars(cls)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import stat
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,11 @@ from engine.core.storage_tensors import (  # noqa: F401
     tensors_over,
 )
 
+if TYPE_CHECKING:
+    Where: TypeAlias = device | str | int
+    from engine.core.arrays import Array
+    from engine.tensor import Tensor
+
 __all__ = ["Storage", "TypedStorage", "UntypedStorage", "registered", "root_of"]
 
 
@@ -42,21 +47,21 @@ class Memory:
 
     __slots__ = ("__weakref__", "root")
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Array) -> None:
         self.root = root
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         flat = backends.of_array(self.root).to_host(self.flat(dtypes.uint8))
         return _rebuild_memory, (
             flat.tobytes(),
             str(backends.of_array(self.root).device_of(self.root)),
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
+    def __deepcopy__(self, memo: dict[int, object]) -> Memory:
         return Memory.of(backends.xp_of(self.root).array(self.flat(dtypes.uint8)))
 
     @staticmethod
-    def of(array: Any) -> Memory:
+    def of(array: Array) -> Memory:
         """The Memory behind `array`, one object for all arrays that share it."""
         root = root_of(array)
         found = _alive.get(id(root))
@@ -77,7 +82,7 @@ class Memory:
         """Return whether other processes can map it: Note [Shared storages] in multiprocessing/reductions.py."""
         return getattr(self.root.base, "shared", False) is True
 
-    def flat(self, dtype: dtypes.dtype) -> Any:
+    def flat(self, dtype: dtypes.dtype) -> Array:
         """The memory as a 1-d array of `dtype`; shares memory."""
         np_dtype = dtypes.to_numpy(dtype)
         count = self.nbytes // np_dtype.itemsize
@@ -88,26 +93,27 @@ class Memory:
         elif flags.f_contiguous:
             flat = root.T.reshape(-1)
         else:  # a strided root (an array of the user's): its own block from the first element on
-            return backends.xp_of(root).ascontiguousarray(root).reshape(-1)
+            block: Array = backends.xp_of(root).ascontiguousarray(root)
+            return block.reshape(-1)
         if flat.dtype == np_dtype:
             return flat
         return flat.view(np.uint8)[: count * np_dtype.itemsize].view(np_dtype)
 
-    def strided(self, dtype: dtypes.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+    def strided(self, dtype: dtypes.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Array:
         """A view as by `strided`, on a GPU that need not be the current one."""
         backend = backends.of_array(self.root)
         with backend.inside(backend.device_of(self.root)):
             return strided(self.flat(dtype), size, stride, offset)
 
 
-def memory_of(tensor: Any) -> Memory:
+def memory_of(tensor: Tensor) -> Memory:
     """The Memory behind a tensor, which is to know it."""
     if following.on:
         follow(tensor, tensor._array)
     return Memory.of(tensor._array)
 
 
-def relocate(memory: Memory, root: Any) -> None:
+def relocate(memory: Memory, root: Array) -> None:
     """Let `memory` be that of another root array, which has the same bytes."""
     _alive.pop(id(memory.root), None)
     memory.root = root
@@ -146,7 +152,7 @@ def _rebuild_memory(data: bytes, where: str) -> Memory:
     return Memory.of(array if target.type == "cpu" else backends.of_device(target).from_host(array, target))
 
 
-def strided(array: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+def strided(array: Array, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Array:
     """A view of the memory behind `array`: sizes, strides and offset in elements of its dtype.
 
     Raises RuntimeError, as torch, when it would reach outside that memory.
@@ -186,7 +192,7 @@ class UntypedStorage:
         self._memory = memory
 
     @classmethod
-    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+    def from_file(cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """Return the first `nbytes` bytes of a file, mapped into memory.
 
         If `shared`, what is written reaches the file, which is made or grown to that size first; else the file must be
@@ -194,7 +200,7 @@ class UntypedStorage:
         """
         return cls(_mapped(os.fspath(filename), shared, nbytes) if nbytes else 0)
 
-    def _flat(self) -> Any:
+    def _flat(self) -> Array:
         return self._memory.flat(self._dtype)
 
     def nbytes(self) -> int:
@@ -237,11 +243,11 @@ class UntypedStorage:
         index = self.device.index
         return -1 if index is None else index
 
-    def is_pinned(self, device: Any = "cuda") -> bool:
+    def is_pinned(self, device: Where = "cuda") -> bool:
         """Return whether the memory is page-locked, for copies to the GPU that need not wait."""
         return bool(backends.is_pinned(self._memory.root))
 
-    def pin_memory(self, device: Any = "cuda") -> UntypedStorage:
+    def pin_memory(self, device: Where = "cuda") -> UntypedStorage:
         """A copy in page-locked memory.  RuntimeError without a GPU."""
         return self._moved(lambda tensor: tensor.pin_memory())
 
@@ -249,16 +255,16 @@ class UntypedStorage:
         """This storage, or a copy of it on the CPU."""
         return self.to(device("cpu"))
 
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+    def cuda(self, device: Where | None = None, non_blocking: bool = False) -> UntypedStorage:
         """This storage, or a copy of it on a GPU, the current one by default."""
         return self.to("cuda" if device is None else device, non_blocking)
 
-    def to(self, device: Any, non_blocking: bool = False) -> UntypedStorage:
+    def to(self, device: Where, non_blocking: bool = False) -> UntypedStorage:
         """This storage, or a copy of it on a device."""
         return self._moved(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def _moved(self, move: Callable[[Any], Any]) -> UntypedStorage:
-        tensor = registered.tensor._from_array(self._flat())  # type: ignore[attr-defined]
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> UntypedStorage:
+        tensor = registered.tensor._from_array(self._flat())
         found = move(tensor)
         return self if found is tensor else self._over(Memory.of(found._array))
 
@@ -266,7 +272,7 @@ class UntypedStorage:
         """Another storage of this kind."""
         return UntypedStorage(memory)
 
-    def new(self, *args: Any) -> UntypedStorage:
+    def new(self, *args: int | Sequence[complex]) -> UntypedStorage:
         """Make a storage of this kind: empty, of a number of elements, or of a sequence of numbers."""
         source = args[0] if args else 0
         if isinstance(source, int):
@@ -312,9 +318,9 @@ class UntypedStorage:
             registered.share(self._memory)
         return self
 
-    def tolist(self) -> list[Any]:
+    def tolist(self) -> list[complex]:
         """The elements as a list of Python numbers."""
-        found: list[Any] = backends.of_array(self._memory.root).to_host(self._flat()).tolist()
+        found: list[complex] = backends.of_array(self._memory.root).to_host(self._flat()).tolist()
         return found
 
     def __getitem__(self, index: Any) -> Any:
@@ -326,13 +332,13 @@ class UntypedStorage:
         found = self._flat()[index]
         return found.item() if getattr(found, "ndim", 0) == 0 else found.tolist()
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: int | slice, value: complex | Array) -> None:
         self._flat()[index] = value
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[complex]:
         return iter(self.tolist())
 
-    def fill_(self, value: Any) -> UntypedStorage:
+    def fill_(self, value: complex) -> UntypedStorage:
         """Set every element."""
         self._flat()[...] = value
         return self
@@ -380,7 +386,7 @@ class _Part(UntypedStorage):
         super().__init__(whole._memory)
         self._bytes = whole._flat()[start:stop]
 
-    def _flat(self) -> Any:
+    def _flat(self) -> Array:
         return self._bytes
 
     def nbytes(self) -> int:
@@ -457,7 +463,7 @@ def _mapped(filename: str, shared: bool, nbytes: int) -> Memory:
         ) from error
 
 
-def _conversion(name: str, dtype: dtypes.dtype) -> Any:
+def _conversion(name: str, dtype: dtypes.dtype) -> Callable[[UntypedStorage], Storage]:
     def convert(self: UntypedStorage) -> Storage:
         return self._converted(dtype)
 

@@ -12,12 +12,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.core.layouts import over_buffer
 from engine.core.slots import Slot, Slots
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
+    from engine.tensor import Tensor
 
 
 class Registered(Slots):
@@ -27,15 +31,15 @@ class Registered(Slots):
     """
 
     begin_following: Slot[Callable[[], None]] = lambda: None  # ops that give views call `follow` from now on
-    tensor: Slot[type]  # the class of Tensor
-    type_named: Slot[Callable[[str], Any]]  # the class of a typed storage, from its name ("FloatStorage")
+    tensor: Slot[type[Tensor]]  # the class of Tensor
+    type_named: Slot[Callable[[str], object]]  # the class of a typed storage, from its name ("FloatStorage")
     share: Slot[Callable[..., None]]
 
 
 registered = Registered()
 
 
-def root_of(array: Any) -> Any:
+def root_of(array: Array) -> Array:
     """The array that owns the memory `array` looks at."""
     while True:
         base = array.base
@@ -58,25 +62,25 @@ class _Seen(weakref.ref):  # type: ignore[type-arg]
     """Of a root array: a tensor looks at it."""
 
     __slots__ = ("tensor",)
-    tensor: weakref.ref[Any]
+    tensor: weakref.ref[Tensor]
 
 
-def follow(tensor: Any, array: Any) -> None:
+def follow(tensor: Tensor, array: Array | None) -> None:
     """Let the root of `array`, which `tensor` looks at, know it."""
     if isinstance(array, np.ndarray):
         base = array.base
         root = array if type(base) is not type(array) else base if type(base.base) is not type(base) else root_of(base)
-        seen = tensor._seen = _Seen(root)
+        seen = tensor._seen = _Seen(root)  # type: ignore[attr-defined]  # no name of the stub
         seen.tensor = _ref(tensor)
 
 
-def follow_both(made: Any, source: Any) -> None:
+def follow_both(made: Tensor, source: Tensor) -> None:
     """Let the root know two tensors over the same memory."""
     follow(made, made.__dict__.get("_array"))  # not by name: an uninitialised one refuses to be read
     follow(source, source.__dict__.get("_array"))
 
 
-def begin_following(kind: type) -> None:
+def begin_following(kind: type[Tensor]) -> None:
     """From now on every root array knows its tensors (instances of `kind`)."""
     if following.on:
         return
@@ -87,9 +91,9 @@ def begin_following(kind: type) -> None:
             follow(found, found.__dict__["_array"])
 
 
-def tensors_over(root: Any) -> list[Any]:
+def tensors_over(root: Array) -> list[Tensor]:
     """The tensors that look at the memory of `root`.  `begin_following` must have been called."""
-    found: dict[int, Any] = {}
+    found: dict[int, Tensor] = {}
     for seen in weakref.getweakrefs(root):
         tensor = seen.tensor() if type(seen) is _Seen else None
         for one in () if tensor is None else (tensor, tensor._base):
@@ -98,9 +102,9 @@ def tensors_over(root: Any) -> list[Any]:
     return list(found.values())
 
 
-def move_tensors(over: list[Any], low: int, fresh: Any) -> None:
+def move_tensors(over: list[Tensor], low: int, fresh: Array) -> None:
     """Let tensors look at the memory of the root array `fresh`, which has what was from the address `low` on."""
-    moved: dict[int, Any] = {}
+    moved: dict[int, tuple[Array, Array]] = {}
     for t in over:
         array = t.__dict__["_array"]
         if id(array) not in moved:

@@ -36,10 +36,10 @@ _OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<engine ")
 always = [False]  # `set_warn_always`: said each time
 
 
-def read_only(name: str, get: Callable[[Any], Any], doc: str | None = None) -> property:
+def read_only(name: str, get: Callable[[Any], object], doc: str | None = None) -> property:
     """Return an attribute of Tensor that can be neither assigned nor deleted: AttributeError with torch's sentence."""
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: object) -> None:
         raise AttributeError(f"attribute '{name}' of 'torch._C.TensorBase' objects is not writable")
 
     return property(get, refuse, refuse, doc)
@@ -65,7 +65,7 @@ def warn_of_conversion() -> None:
     warn_once("conversion", _CONVERSION)
 
 
-def refuse_gradient(dtype: Any, own: Any) -> None:
+def refuse_gradient(dtype: dtypes.dtype, own: dtypes.dtype) -> None:
     """Refuse a `.grad` of another dtype than the tensor's."""
     raise RuntimeError(
         f"attempting to assign a gradient with dtype '{dtypes.cpp_name(dtype)}' to a tensor with grad_dtype "
@@ -76,6 +76,6 @@ def refuse_gradient(dtype: Any, own: Any) -> None:
     )
 
 
-def refuse_deletion(tensor: Any) -> None:
+def refuse_deletion(tensor: object) -> None:
     """Refuse `del tensor._grad_fn`."""
     raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 __all__ = ["CALL", "STEP", "Standing", "Terms", "Trial", "mode", "slower"]
 
@@ -114,7 +114,7 @@ class Trial:
         """Return whether a route took longer than another, by the margin."""
         return self.seconds(route) > self.terms.margin * self.seconds(other)
 
-    def run(self, calls: Mapping[str, Callable[[], Any]]) -> Trial:
+    def run(self, calls: Mapping[str, Callable[[], object]]) -> Trial:
         """Call the routes in turns until the trial is over; for calls that change nothing when they are repeated."""
         pairs = [(self.times[name], call) for name, call in calls.items()]
         while not self.over:
@@ -126,7 +126,7 @@ class Trial:
 
 
 def slower(
-    mine: Callable[[], Any], there: Callable[[], Any], margin: float = CALL.margin, of: Iterable[Standing] = ()
+    mine: Callable[[], object], there: Callable[[], object], margin: float = CALL.margin, of: Iterable[Standing] = ()
 ) -> bool:
     """Return whether a route takes longer than the one there was, `margin` times its time; never with
     ENGINE_ROUTES=static.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -26,26 +26,26 @@ engine_version = "0.1.0"
 class TorchVersion(str):
     """A version string that also compares by version, with strings and tuples, as torch's does."""
 
-    def _parts(self, other: Any) -> tuple[Version, Version]:
+    def _parts(self, other: object) -> tuple[Version, Version]:
         from packaging.version import Version
 
         if isinstance(other, tuple | list):
             other = ".".join(str(p) for p in other)
         return Version(str(self)), Version(str(other))
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         mine, theirs = self._parts(other)
         return mine < theirs
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: object) -> bool:
         mine, theirs = self._parts(other)
         return mine <= theirs
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: object) -> bool:
         mine, theirs = self._parts(other)
         return mine > theirs
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: object) -> bool:
         mine, theirs = self._parts(other)
         return mine >= theirs
 

@@ -2,9 +2,9 @@
 
 An op is one `def NAME(xp, ...)` in `engine/ops/<family>.py`: a kernel over arrays, with one-line gradient formulas
 over Tensors.  From that record come the public function, the Tensor method, the in-place twin, `out=`, the node
-class, docs, stubs and tests.  `binder.py` writes the Python source of each public function from its record at the
-first call, so that importing 400 ops costs little and calling one costs no loop over arguments.  README.md has the way
-of a call and the invariants.
+class, docs, stubs and tests.  `function_source.py` writes the Python source of each public function from its record at
+the first call, so that importing 400 ops costs little and calling one costs no loop over arguments.  README.md has the
+way of a call and the invariants.
 
 Formula parameters: `grad` (`grad0`, `grad1` ... for several outputs, `grads` for all), any input or argument of the
 op by name, `result` (`result0` ...), `kept_result` (the same, or None if it was written to since), `<input>_shape`,
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import backends
 from engine.dispatch.arguments import checked
@@ -32,6 +32,9 @@ from engine.dispatch.table import (
     with_fact,
 )
 from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.dispatch.record import Formula, JointFormula, Public
 
 __all__ = [
     "COMPOSITES",
@@ -56,52 +59,54 @@ __all__ = [
     "with_fact",
 ]
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
+
+def derivative(**formulas: Formula | None) -> Callable[[F], F]:
     """Gradient formulas by input name; an input without one (or with None) is not differentiable."""
 
-    def attach(function: Any) -> Any:
-        function.derivative = formulas
+    def attach(function: F) -> F:
+        function.__dict__["derivative"] = formulas
         return function
 
     return attach
 
 
-def array_derivative(**formulas: Callable[..., Any]) -> Callable[[Any], Any]:
+def array_derivative(**formulas: Formula | None) -> Callable[[F], F]:
     """The formulas of `derivative` once more, over numpy arrays: Note [Gradients over arrays] in gradients.py.
 
     Those not given are the formulas of `derivative` themselves, where they are written with operators only.  They may
     read what those read.
     """
 
-    def attach(function: Any) -> Any:
-        function.array_derivative = formulas
+    def attach(function: F) -> F:
+        function.__dict__["array_derivative"] = formulas
         return function
 
     return attach
 
 
-def joint_derivative(*inputs: str, by: Callable[..., Any]) -> Callable[[Any], Any]:
+def joint_derivative(*inputs: str, by: JointFormula) -> Callable[[F], F]:
     """One formula that returns the gradients of several inputs as a tuple (entries may be None)."""
 
-    def attach(function: Any) -> Any:
-        function.joint = (inputs, by)
+    def attach(function: F) -> F:
+        function.__dict__["joint"] = (inputs, by)
         return function
 
     return attach
 
 
-def samples(make: Callable[..., Any]) -> Callable[[Any], Any]:
+def samples(make: Callable[..., Sequence[object]]) -> Callable[[F], F]:
     """Argument tuples for the registry tests: `make(t)` with `t(*shape)` a random tensor (tests/engine/samples.py)."""
 
-    def attach(function: Any) -> Any:
-        function.samples = make
+    def attach(function: F) -> F:
+        function.__dict__["samples"] = make
         return function
 
     return attach
 
 
-def op(**options: Any) -> Callable[[FunctionType], Any]:
+def op(**options: Any) -> Callable[[Callable[..., object]], Any]:
     """Register an op; returns its public function.
 
     broadcast: tensors and numbers broadcast, gradients are summed back.  promote: "default" (torch's result type),
@@ -155,8 +160,8 @@ def op(**options: Any) -> Callable[[FunctionType], Any]:
     size_by_values: the result has as many elements as values say, so that the meta device refuses it.
     """
 
-    def register(function: FunctionType) -> Any:
-        record = Op(function, **options)
+    def register(function: Callable[..., object]) -> Public:
+        record = Op(function, **options)  # type: ignore[arg-type]  # a `def`
         if record.name in OPS:
             raise ValueError(f"op {record.name} is defined twice")
         OPS[record.name] = record
@@ -179,8 +184,8 @@ def composite(
     several: tuple[tuple[int, int], ...] = (),
     form: str = "",
     arrays: bool = False,
-    **facts: Any,
-) -> Callable[[Any], Any]:
+    **facts: object,
+) -> Callable[[F], F]:
     """Register a function that is written with other ops: public name, method, docs, samples; no node of its own.
 
     Its arguments are checked against its annotations (`arguments.py`).  several, form (in errors): as in `op`.  arrays:
@@ -204,17 +209,16 @@ def composite(
     return register
 
 
-def overload(**options: Any) -> Callable[[Any], Any]:
+def overload(**options: Any) -> Callable[[F], F]:
     """A public name with several forms: a function that looks at its arguments and calls the op of that form."""
     return composite(**options)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 # The options that composites take as well as ops.
 FACTS = frozenset("autocast draws elementwise keeps_zero linear out_as out_label recorded".split())
 
 
-def has(**facts: Any) -> Callable[[F], F]:
+def has(**facts: object) -> Callable[[F], F]:
     """Attach options of `op` (`FACTS`) to a function that is no op."""
     unknown = facts.keys() - FACTS
     if unknown:
@@ -227,14 +231,14 @@ def has(**facts: Any) -> Callable[[F], F]:
     return attach
 
 
-def _publish(name: str, function: Any, method: bool | str, public: bool) -> None:
+def _publish(name: str, function: Public, method: bool | str, public: bool) -> None:
     if public:
         PUBLIC[name] = function
     if method:
         setattr(Tensor, name, function)
 
 
-def kernel(function: Any, kind: str, only_launches: bool = False) -> Callable[[Any], Any]:
+def kernel(function: Callable[..., object], kind: str, only_launches: bool = False) -> Callable[[F], F]:
     """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "images", "pass", "blocks", "direct");
     parameters as the op's own.
 
@@ -247,7 +251,7 @@ def kernel(function: Any, kind: str, only_launches: bool = False) -> Callable[[A
     launch kernels on new arrays, so that those launches can be repeated without it.
     """
 
-    def attach(variant: Any) -> Any:
+    def attach(variant: F) -> F:
         record = OPS.get(function.__name__)  # one form of several bears the name of all, which is no op's
         if record is None:
             record = next(one for one in OPS.values() if one.function is function)
@@ -260,8 +264,8 @@ def kernel(function: Any, kind: str, only_launches: bool = False) -> Callable[[A
     return attach
 
 
-def _lazy(record: Op, name: str, inplace: bool, unsupported: Any = None) -> FunctionType:
-    namespace: dict[str, Any] = {"__name__": "engine", "__builtins__": __builtins__}
+def _lazy(record: Op, name: str, inplace: bool, unsupported: object = None) -> FunctionType:
+    namespace: dict[str, object] = {"__name__": "engine", "__builtins__": __builtins__}
     function = FunctionType(STUB, namespace, name)
 
     def compile_now() -> FunctionType:

@@ -16,7 +16,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from engine.core.device import device
 from engine.dispatch import overriding
 from engine.dispatch.gate import STUB, copied, rewritten
 from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.dispatch.record import Op
 
 __all__ = [
     "Arguments",
@@ -76,7 +79,7 @@ class Kind(NamedTuple):
     name: str
     allowed: frozenset[str]  # keys of WORDS; empty: anything
     optional: bool  # None is taken
-    default: Any = ...
+    default: object = ...
     keyword: bool = False  # by keyword only
 
     @property
@@ -99,7 +102,7 @@ def _parsed(annotation: str) -> tuple[frozenset[str], bool]:
     return frozenset(allowed), "None" in parts
 
 
-def kind(name: str, annotation: Any, default: Any = ..., keyword: bool = False) -> Kind:
+def kind(name: str, annotation: object, default: object = ..., keyword: bool = False) -> Kind:
     """The kind of a parameter with this annotation and default."""
     if annotation is None and name == "dtype":
         annotation = "dtype | None"
@@ -115,7 +118,7 @@ class Arguments(NamedTuple):
     # argument if the number of them fits one signature, else their combination
     several: tuple[tuple[int, int], ...] = ()
 
-    def given(self, values: Sequence[Any]) -> list[str]:
+    def given(self, values: Sequence[object]) -> list[str]:
         """Return the types of a call's values for an error message, and `name=type` for those by keyword."""
         pairs = list(zip(self.kinds, values))
         named = sorted((k.name, _type_name(v)) for k, v in pairs if k.keyword and v is not k.default)
@@ -144,7 +147,7 @@ class Arguments(NamedTuple):
         return found
 
 
-def _type_name(value: Any) -> str:
+def _type_name(value: object) -> str:
     """The type as C names it: `int`, `numpy.ndarray`, `torch.dtype`; classes of Python without their module."""
     kind = type(value)
     if kind in (dtypes.dtype, device):
@@ -153,7 +156,7 @@ def _type_name(value: Any) -> str:
     return kind.__name__ if plain else f"{kind.__module__}.{kind.__name__}"
 
 
-def all_ints(values: Sequence[Any]) -> bool:
+def all_ints(values: Sequence[object]) -> bool:
     """Return whether all of a sequence are Python ints."""
     for x in values:  # noqa: SIM110  (twice as fast as all())
         if x.__class__ is not int:
@@ -161,19 +164,19 @@ def all_ints(values: Sequence[Any]) -> bool:
     return True
 
 
-def _is_int(x: Any) -> bool:
+def _is_int(x: object) -> bool:
     if isinstance(x, Tensor):
         return not x.dim() and x.dtype.category == dtypes.INTEGER and not x.requires_grad
     return isinstance(x, int | np.integer) and not isinstance(x, bool)
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> bool:
     if isinstance(x, Tensor):
         return not x.dim() and not x.requires_grad
     return isinstance(x, int | float | np.number | np.bool_)
 
 
-def _is_index(x: Any) -> bool:
+def _is_index(x: object) -> bool:
     """Return whether a value may stand in a list of ints."""
     return hasattr(x, "__index__") and not isinstance(x, bool | np.bool_)
 
@@ -192,7 +195,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> list[Any]:
+def check_arguments(arguments: Arguments, name: str, values: Sequence[object]) -> list[object]:
     """The values, numbers of numpy and of 0-dim tensors as Python's; torch's TypeError for the first that is not taken.
 
     Types of Python that say a dtype become it.  `name`: of the function; of one that ends in "_", a method, positions
@@ -213,7 +216,9 @@ def check_arguments(arguments: Arguments, name: str, values: Sequence[Any]) -> l
     return found
 
 
-def _refused(arguments: Arguments, name: str, values: Sequence[Any], position: int, k: Kind, value: Any) -> TypeError:
+def _refused(
+    arguments: Arguments, name: str, values: Sequence[object], position: int, k: Kind, value: object
+) -> TypeError:
     if INTS in k.allowed and isinstance(value, tuple | list) and _is_index(value[0]):
         return sizes_error(name, k.name, [value])
     given = arguments.given(values)
@@ -225,20 +230,20 @@ def _refused(arguments: Arguments, name: str, values: Sequence[Any], position: i
     return argument_error(name, None if k.keyword else position, k.name, word, value)
 
 
-def argument_error(name: str, position: int | None, param: str, word: str, value: Any) -> TypeError:
+def argument_error(name: str, position: int | None, param: str, word: str, value: object) -> TypeError:
     """torch's error for an argument of the wrong type; `position` is counted from 1, None for one by keyword."""
     place = "" if position is None else f" (position {position})"
     return TypeError(f"{name}(): argument '{param}'{place} must be {word}, not {_type_name(value)}")
 
 
-def check_elements(tensors: Iterable[Any], position: int = 0) -> None:
+def check_elements(tensors: Iterable[object], position: int = 0) -> None:
     """torch's error for a list of tensors of which one is none; `position`: of the list among the arguments, from 0."""
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument {position}, but got {type(x).__name__}")
 
 
-def sizes_error(name: str, param: str, sizes: Sequence[Any], position: int | None = 1) -> TypeError:
+def sizes_error(name: str, param: str, sizes: Sequence[object], position: int | None = 1) -> TypeError:
     """torch's error for sizes, given as separate arguments or as one, of which one is no int."""
     value = sizes[0] if len(sizes) == 1 else sizes
     if not isinstance(value, tuple | list) or (value is sizes and not _is_index(sizes[0])):
@@ -256,7 +261,7 @@ def sizes_error(name: str, param: str, sizes: Sequence[Any], position: int | Non
     )
 
 
-def sizes_of(name: str, param: str, sizes: Sequence[Any]) -> tuple[int, ...]:
+def sizes_of(name: str, param: str, sizes: Sequence[object]) -> tuple[int, ...]:
     """`size_of(*sizes)` with torch's error for the function and parameter."""
     try:
         return size_of(*sizes)
@@ -264,7 +269,7 @@ def sizes_of(name: str, param: str, sizes: Sequence[Any]) -> tuple[int, ...]:
         raise sizes_error(name, param, sizes) from None
 
 
-def by_name(function: str, param: str, more: dict[str, Any]) -> Any:
+def by_name(function: str, param: str, more: dict[str, object]) -> object:
     """The argument `param` out of the keywords of a call that gave no sizes by position; TypeError for others."""
     for name in more:
         if name != param:
@@ -274,7 +279,7 @@ def by_name(function: str, param: str, more: dict[str, Any]) -> Any:
     return more[param]
 
 
-def combination_error(name: str, values: Sequence[Any], arguments: Arguments) -> TypeError:
+def combination_error(name: str, values: Sequence[object], arguments: Arguments) -> TypeError:
     """torch's error for arguments that fit none of a function's signatures."""
     own = name[-1:] == "_"  # a method: its first is not counted
     given = ", ".join(arguments.given(values)[own:])
@@ -285,7 +290,7 @@ def combination_error(name: str, values: Sequence[Any], arguments: Arguments) ->
     )
 
 
-def operand_error(record: Any, name: str, operands: Sequence[Any], i: int) -> TypeError:
+def operand_error(record: Op, name: str, operands: Sequence[object], i: int) -> TypeError:
     """torch's error for operand `i` of the tensor parameters that is neither a Tensor nor a number it takes."""
     if record.arguments.ambiguous(len(operands)):
         return combination_error(name, operands, record.arguments)
@@ -301,7 +306,7 @@ def checked(
     several: tuple[tuple[int, int], ...] = (),
     name: str = "",
     first: str = "",
-) -> Any:
+) -> FunctionType:
     """`function` with its arguments checked; itself where none is annotated, or any number of them are taken.
 
     `name` and `first`: what errors call it and its first parameter, if not by their names.
@@ -313,7 +318,7 @@ def checked(
     known = any(_parsed(annotations.get(n, ""))[0] for n in names) or _numpys(names)
     if code.co_flags & 0x04 or not known:
         return function
-    namespace: dict[str, Any] = {"__name__": function.__module__}
+    namespace: dict[str, object] = {"__name__": function.__module__}
     public = FunctionType(STUB, namespace, function.__name__)
 
     def compile_now() -> FunctionType:
@@ -325,7 +330,8 @@ def checked(
         return public
 
     namespace["_compile_"] = compile_now
-    return functools.update_wrapper(public, function)
+    functools.update_wrapper(public, function)
+    return public
 
 
 def _numpys(names: Sequence[str]) -> dict[str, str]:
@@ -333,7 +339,7 @@ def _numpys(names: Sequence[str]) -> dict[str, str]:
     return {alias: p for alias, p in NUMPY_NAMES.items() if p in names and alias not in names}
 
 
-def missing(name: str, **values: Any) -> TypeError:
+def missing(name: str, **values: object) -> TypeError:
     """The error for those of these arguments that were not given, in Python's words."""
     which = [repr(p) for p, value in values.items() if value is MISSING]
     listed = " and ".join(which) if len(which) < 3 else f"{', '.join(which[:-1])}, and {which[-1]}"
@@ -354,7 +360,7 @@ def renamed(aliases: dict[str, str], positional: Sequence[str], defaults: Iterab
 def _compile_into(
     public: FunctionType,
     function: FunctionType,
-    namespace: dict[str, Any],
+    namespace: dict[str, object],
     several: tuple[tuple[int, int], ...],
     name: str,
     first: str,
@@ -409,7 +415,7 @@ def _compile_into(
         _again=overriding.called_again,
         _defaults=defaults,
     )
-    scope: dict[str, Any] = {}
+    scope: dict[str, FunctionType] = {}
     exec(compile(text, f"<engine function {function.__name__}>", "exec"), namespace, scope)
     made = scope["call"]
     public.__defaults__, public.__kwdefaults__ = made.__defaults__, made.__kwdefaults__

@@ -12,9 +12,7 @@ context (its weights are read many times).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +20,7 @@ from engine import backends
 from engine.autograd.graph import registered
 from engine.core import dtypes
 from engine.core.grad_mode import mode
-from engine.dispatch.gate import Listener
+from engine.dispatch.gate import Call, Listener
 from engine.dispatch.record import Op
 from engine.dispatch.table import COMPOSITES, providers, with_fact
 from engine.tensor import Tensor
@@ -79,8 +77,8 @@ def install() -> None:
 
 
 def _hear_composite(
-    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]
-) -> Any:
+    function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object], proceed: Call
+) -> object:
     """Cast the tensors of a composite before its call goes on."""
     if state.on:
         values = cast_operands(_composites[function], (*args, *kwargs.values()))
@@ -92,7 +90,7 @@ _composites: dict[FunctionType, str] = {}  # those with the option, and their na
 _listener = Listener(_hear_composite)
 
 
-def target_of(name: str, operands: tuple[Any, ...], category: str = "") -> dtypes.dtype | None:
+def target_of(name: str, operands: tuple[object, ...], category: str = "") -> dtypes.dtype | None:
     """The type that the active context asks of the operands of an op, or of what is no op and has a category; None
     where it asks for none."""
     kind = next((_kind(x) for x in operands if isinstance(x, Tensor)), "cpu")
@@ -118,7 +116,7 @@ def changes(tensor: Tensor, target: dtypes.dtype) -> bool:
     return (have in _CAST or tensor.dtype is dtypes.bfloat16) and tensor.dtype is not target
 
 
-def cast_operands(name: str, operands: tuple[Any, ...], category: str = "") -> tuple[Any, ...]:
+def cast_operands(name: str, operands: tuple[object, ...], category: str = "") -> tuple[object, ...]:
     """The operands of an op in the type that the active context asks for."""
     target = target_of(name, operands, category)
     if target is None:

@@ -1,15 +1,7 @@
-"""The binder: writes, per op, the Python source of its public function and of its node's `apply`.
+"""The binder: gives the function and the node of an op the code of their texts, again where something has changed.
 
-What the text of every public function does, in this order: take the arrays of its tensor arguments (promoting where
-types differ), call the kernel, make the result Tensors and, if grad mode is on and an input requires grad, a node with
-the edges to the inputs and exactly what the needed formulas read.  Equal texts share one code object.
-
-Note [Floating point warnings]
-torch never warns of a division by zero or an overflow; numpy does, through Python's warnings.  `engine/__init__`
-silences them for the engine's own modules only (the user's numpy keeps its settings: np.errstate round each call would
-cost three times a small op).  Where the user made warnings errors, the kernel is run again under np.errstate.
-
-To read the text of an op: `print(engine.dispatch.binder.source(engine.dispatch.OPS["mul"]))`.
+`function_source.py` writes the text of a function, `gradients.py` that of a node's `apply`.  Equal texts share one
+code object.  To read the text of an op: `print(engine.dispatch.binder.source(engine.dispatch.OPS["mul"]))`.
 """
 
 from __future__ import annotations
@@ -18,30 +10,29 @@ import inspect
 import linecache
 from collections.abc import Callable
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from engine.autograd.graph import Node, named, registered
 from engine.backends import routes
 from engine.core.slots import Several
 from engine.core.storage import registered as storages
-from engine.core.storage_tensors import following
 from engine.dispatch import autocast
-from engine.dispatch.arguments import renamed
-from engine.dispatch.choosing import asked_from, direct_calls, generated, large_kernel
+from engine.dispatch.choosing import direct_calls, large_kernel
 from engine.dispatch.choosing import onednn_kernels as onednn_kernels  # for plans: who asks has the binder, too
+from engine.dispatch.function_source import source as source  # to read it, who asks has the binder
 from engine.dispatch.gate import rewritten
-from engine.dispatch.gradients import FormulaReads, Text, apply_source, arrays_source
+from engine.dispatch.gradients import FormulaReads, apply_source, arrays_source
 from engine.dispatch.record import Op
 from engine.dispatch.runtime import SHARED
 from engine.dispatch.table import OPS, providers
-from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.dispatch.record import Kernel, Namespace, Shows
 
 _codes: dict[str, CodeType] = {}
 
 
-def compile_into(
-    function: FunctionType, record: Op, namespace: dict[str, Any], inplace: bool, unsupported: Any
-) -> None:
+def compile_into(function: FunctionType, record: Op, namespace: Namespace, inplace: bool, unsupported: object) -> None:
     """Give the stub `function` its real code, and its namespace what that code reads."""
     if record.node is None and record.differentiable:
         record.node = node_class(record)
@@ -70,7 +61,7 @@ def compile_into(
                 namespace[used] = known[used]
     for name, value in record.defaults.items():
         namespace["_d_" + name] = value
-    scope: dict[str, Any] = {}
+    scope: dict[str, FunctionType] = {}
     exec(code, namespace, scope)
     made = scope["call"]
     function.__defaults__ = made.__defaults__
@@ -115,7 +106,7 @@ routes.providers.changed = routes_changed
 providers.rewrite = rewrite
 
 
-def cpu_kernel(record: Op, base: Any = None) -> Any:
+def cpu_kernel(record: Op, base: Kernel | None = None) -> Kernel:
     """The kernel CPU calls use now: `base` (the op's own), or a profiler's wrapper round it."""
     base = base or record.kernel
     for wrapper in wrappers:
@@ -123,9 +114,8 @@ def cpu_kernel(record: Op, base: Any = None) -> Any:
     return base
 
 
-wrappers: Several[Any] = (
-    Several()
-)  # f(record, kernel) -> kernel; see `instrument`.  f.elsewhere: what stands for `kernel_for`
+# f(record, kernel) -> kernel; see `instrument`.  f.elsewhere: what stands for `kernel_for`
+wrappers: Several[Callable[[Op, Kernel], Kernel]] = Several()
 
 
 def instrument() -> None:
@@ -146,492 +136,11 @@ def _compiled(text: str, label: str) -> CodeType:
     return code
 
 
-# --- the public function
-
-
-def _header(record: Op, inplace: bool) -> str:
-    parts = []
-    _, late = renamed(record.aliases, record.positional, (*record.defaults, record.varargs or ""))
-    for p in record.positional:
-        if p == record.varargs:
-            parts.append("*_v_" + p)
-        else:
-            parts.append(f"{p}=_d_{p}" if p in record.defaults else f"{p}=MISSING" if p in late else p)
-    if record.number_first:
-        parts.append("_last=MISSING")
-    keyword = [f"{p}=_d_{p}" if p in record.defaults else p for p in record.keyword]
-    if record.varargs:  # the same sizes by keyword
-        keyword.append(f"{record.varargs}=MISSING")
-    if record.out and not inplace:
-        keyword.append("out=None")
-    keyword += [f"{alias}=MISSING" for alias in record.aliases]
-    if keyword:
-        parts += keyword if record.varargs else ["*", *keyword]
-    return f"def call({', '.join(parts)}):"
-
-
-def _array_of(record: Op, tensor: str) -> str:
-    """Return the text of a tensor's array, in its own layout for ops with `channels_last` once one is converted."""
-    if record.channels_last and "_array" in Tensor.__dict__:
-        return f"{tensor}._array if (_l := {tensor}._channels_last) is None else _l"
-    return f"{tensor}._array"
-
-
-def _values(record: Op) -> str:
-    return f"({', '.join(record.params)},)"
-
-
-def _checking(record: Op) -> str:
-    return f"check_arguments(_op.arguments, _name, {_values(record)})"
-
-
-def _no_tensor(w: Text, record: Op, depth: int = 1) -> None:
-    """An operand is no Tensor: what handles the call itself does, anything else is refused."""
-    w(f"if (_s := second_look(_self, _op, {_values(record)})) is not NotImplemented: return _s", depth)
-
-
-def source(record: Op, inplace: bool = False) -> str:
-    """The Python text of the public function (or of the in-place twin) of an op."""
-    w = Text()
-    w(_header(record, inplace))
-    w.depth = 1
-    plan = FormulaReads(record)
-    _take_arguments(w, record, inplace)
-    if not inplace and (casting := autocast.line(record)):
-        w(casting)
-    _take_arrays(w, record, plan)
-    if record.itself:
-        w(f"if {record.itself} and _a_input.shape == {record.itself}: return input")
-    if inplace:
-        w(f"_w = {_array_of(record, 'input')}")
-        w(f"if _r_input or 0 in _w.strides: check_writable(input{f', {record.expanded!r}' * bool(record.expanded)})")
-        for p in record.tensors[1:]:
-            w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, _a_{p})")
-    _choose_module(w, record, plan)
-    if inplace and plan.saved and "input" in plan.saved:
-        w(f"_old = input.clone() if _mode.enabled and ({plan.condition('input')}) else input")
-    _compute(w, record, plan, inplace)
-    if inplace:
-        _finish_inplace(w, record, plan)
-    elif record.many or record.outputs:
-        _several(w, record, plan)
-    else:
-        _finish(w, record, plan)
-    return w.text()
-
-
-def _first(record: Op) -> str | None:
-    """The text of the first operand's array; None for an op that takes none."""
-    if record.lists:
-        return f"_a_{record.lists[0]}[0]"
-    return f"_a_{record.tensors[0]}" if record.tensors else None
-
-
-def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
-    """Numpy's names, separate ints, `out=`, and the check of every argument."""
-    if record.number_first:
-        given = ", ".join((*record.positional, "_last"))
-        out = ", out=out" * (record.out and not inplace)
-        w(f"if _last is not MISSING: return old_order(_op, _self, _name, ({given}){out})")
-    for line in renamed(record.aliases, record.positional, (*record.defaults, record.varargs or ""))[0]:
-        w(line)
-    if record.varargs:
-        v = record.varargs
-        deep = v in record.defaults  # given nothing at all it is None: squeeze()
-        if deep:
-            w(f"if not _v_{v} and ({v} is MISSING or {v} is None) or _v_{v} == (None,): {v} = None")
-            w("else:")
-        w(f"try: {v} = size_of(*_v_{v}) if _v_{v} else size_of({v})", deep)
-        w("except TypeError:", deep)
-        w(f"if {v} is MISSING and not _v_{v}: raise missing(_name, {v}={v}) from None", 1 + deep)
-        w(f"raise sizes_error(_name, '{v}', _v_{v} or ({v},)) from None", 1 + deep)
-    if record.out and not inplace:
-        arguments = list(record.positional)
-        arguments += [f"{p}={p}" for p in record.keyword]
-        w(f"if out is not None: return write_out(_op, _self, out, {', '.join(arguments)})")
-    tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
-    if tests and record.called == record.name:  # else the function that picks the form has looked
-        w(f"if {' or '.join(tests)}: {', '.join(record.params)}, = {_checking(record)}")
-
-
-def _choose_module(w: Text, record: Op, plan: FormulaReads) -> None:
-    """`_xp`, the array module of the operands."""
-    first = _first(record)
-    if first is None:
-        w("_xp = np")
-    elif record.lists:
-        w(f"_xp = xp_of({first})")
-    else:
-        converted = f" or {first}.__class__ is ChannelsLast" * (record.channels_last and "_array" in Tensor.__dict__)
-        found = f"xp_for({', '.join('_a_' + p for p in record.tensors)})" if plan.mixed else f"xp_of({first})"
-        w(f"_xp = np if {first}.__class__ is ndarray{converted} else {found}")
-
-
-def _compute(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
-    """`_r`, what the kernel gives; its errors in torch's words."""
-    tensors, lists, first = record.tensors, record.lists, _first(record)
-    inner = [f"_a_{p}" if p in tensors or p in lists else p for p in record.positional]
-    inner += [f"{p}={'_a_' + p if p in tensors else p}" for p in record.keyword]
-    call = f"({', '.join(['_xp', *inner])})"
-    pick = "kernel" if first is None else _pick(record, plan, first, inplace)
-    if inplace and record.kernel_out:  # the kernel writes into the target itself; never run twice
-        w("with np.errstate(all='ignore'):")
-        w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
-    else:
-        given = ", ".join(f"_a_{p}" if p in tensors else f"*_a_{p}" if p in lists else p for p in record.params)
-        _call_kernel(w, f"{pick}{call}", "" if inplace or not generated(record) else given)
-        if tensors:
-            w("except (TypeError, ValueError, NotImplementedError) as _e:")
-            if record.broadcast and len(tensors) > 1:
-                w(f"check_broadcast({', '.join('_a_' + p for p in tensors)})", 1)
-            if inplace and plan.mixed and record.promote != "compare":
-                w("check_cast(_w, _a_input)", 1)
-            w(f"refused(_op, _e, {', '.join('_a_' + p for p in tensors)})", 1)
-            w("raise", 1)
-
-
-def _finish_inplace(w: Text, record: Op, plan: FormulaReads) -> None:
-    """The result into the target; its version and its node."""
-    if record.channels_last:
-        w("_w = raw_array(input)")
-        w("if _w.__class__ is ChannelsLast: _w.packed = None")
-    w("write(_name, _w, _r)")
-    w("input._vc[0] += 1")
-    _record(w, record, plan, inplace=True)
-    w("return input")
-
-
-def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
-    """A Tensor of the result, a view of `input` where the op gives one, and its node."""
-    tensors, first = record.tensors, _first(record)
-    deep = 0
-    if record.channels_last:
-        w("_t = new(Tensor)")
-        w(f"if _r.__class__ is not ndarray or {first}.__class__ is ChannelsLast: _r = hold(_t, _xp, _r, {first})")
-        w("else:")
-        deep = 1
-    else:
-        w("if _r.__class__ is not ndarray: _r = as_array(_xp, _r)")
-    if record.broadcast and len(tensors) > 1 and not record.view:
-        arrays = ", ".join("_a_" + p for p in tensors)
-        other = f"getattr({first}, 'flags', _r.flags)"  # the first operand may be a number
-        w(
-            f"if _r.ndim > 1 and not ({first}.flags if {first}.__class__ is ndarray else {other}).c_contiguous: _r = "
-            f"laid_out(_r, {arrays})",
-            deep,
-        )
-    if not record.channels_last:
-        w("_t = new(Tensor)")
-    w("_t._array = _r", deep)
-    if record.view:
-        w("_v = _t._vc = input._vc")
-        w("_t._base = input if input._base is None else input._base")
-        w("_t._edge = None")
-        if following.on:
-            w("follow(_t, _r)")
-    else:
-        w("_t._vc = [0]")
-    _record(w, record, plan, inplace=False)
-    if record.view:
-        w(f"_t._view = View(None, _v[0], {_step(record)}, _mode.enabled)")
-        w("if _r_input is True: _t._requires_grad = unrecorded(input)")
-        w("else: _t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT and input._view is None else False)")
-    else:
-        w("_t._requires_grad = False")
-        w("_t._edge = None")
-        w("if inferring[0]: mark(_t)")
-    w("return _t")
-
-
-def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
-    """Return the text that picks a kernel of a call: the op's own, that for large (and converted) arrays, or that of
-    another backend."""
-    size = f"{first}.size"
-    if record.large_by:
-        size = " * ".join(f"_a_{p}.size" for p in record.large_by)
-    large = asked_from(record)
-    small = f"{size} < {large}"
-    converted = record.channels_last and "_array" in Tensor.__dict__
-    if plan.mixed:  # the first operand may be a number; then the second is the array
-        small = f"{small} if {first}.__class__ is ndarray else _xp is np"
-        if len(record.tensors) == 2:
-            second = f"_a_{record.tensors[1]}"
-            if converted and record.broadcast:  # numpy gives the result the order that both operands have
-                alike = f"{second}.__class__ is not ndarray and {size} < {large}"
-                small += f" and ({alike} if {first}.__class__ is ChannelsLast else {second}.size < {large})"
-            else:
-                small += f" and {first}.__class__ is not ChannelsLast" * converted
-                small += f" and {second}.size < {large}"
-        else:
-            small += f" and {first}.__class__ is not ChannelsLast" * converted
-        small = f"({small})"
-    elif record.view:
-        small = f"{first}.__class__ is ndarray"
-    elif converted and _pointwise(record):
-        small = f"_xp is np and {small}"
-    else:
-        small = f"{first}.__class__ is ndarray and {small}"
-    chosen = "partial(large, into=_w)" if inplace and not record.kernel_out else "large"
-    return f"(kernel if {small} else {chosen} if _xp is np else kernel_for(_op, _xp))"
-
-
-def _pointwise(record: Op) -> bool:
-    """Return whether each element of the result depends on that of the one operand, so that the result has its
-    layout.
-    """
-    return record.blocks == "elements"
-
-
-def _call_kernel(w: Text, call: str, direct: str = "") -> None:
-    w("try:")
-    if direct:  # Note [Direct calls] in engine/kernels/direct.py
-        w(f"if direct is None or (_r := direct({direct})) is NotImplemented:", 1)
-        w(f"_r = {call}", 2)
-    else:
-        w(f"_r = {call}", 1)
-    w("except (RuntimeWarning, MemoryError) as _e:")  # Note [Floating point warnings]
-    w("if _e.__class__ is not RuntimeWarning: make_room(_e)", 1)
-    w("with np.errstate(all='ignore'):", 1)
-    w(f"_r = {call}", 2)
-
-
-def _step(record: Op) -> str:
-    inner = ", ".join([p for p in record.params if p != "input"])
-    return f"(input._view, _self, ({inner}{',' if inner else ''}))"
-
-
-def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:
-    tensors, lists = record.tensors, record.lists
-    for p in lists:
-        w(f"if (_q := plain_list({p})) is not None: {p}, _a_{p}, _r_{p} = _q")
-        w("else:")
-        w(f"{p} = list_of(_op, _name, _given := {p})", 1)
-        w(f"if {p} is NotImplemented:", 1)
-        w(f"{p} = _given", 2)
-        w(f"return second_look(_self, _op, {_values(record)})", 2)
-        if record.promote is not None:
-            w(f"_a_{p} = promoted_list(_op, {p})", 1)
-        else:
-            w(f"_a_{p} = [{_array_of(record, '_x')} for _x in {p}]", 1)
-        w(f"_r_{p} = any_requires_grad({p})", 1)
-    if record.promote is None:
-        for p in tensors:
-            if p in record.optional:
-                w(f"if {p} is None:")
-                w(f"_a_{p} = None; _r_{p} = False", 1)
-                w(f"elif isinstance({p}, Tensor):")
-            else:
-                w(f"if isinstance({p}, Tensor):")
-            w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
-            w("else:")
-            _no_tensor(w, record)
-            w(_checking(record), 1)
-        required = [p for p in tensors if p not in record.optional]
-        for p in required[1:]:
-            w(f"if _a_{p}.__class__ is not _a_{required[0]}.__class__: different_devices(_a_{required[0]}, _a_{p})")
-    elif len(tensors) == 1:
-        p = tensors[0]
-        w(f"if isinstance({p}, Tensor):")
-        w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad", 1)
-        w("else:")
-        _no_tensor(w, record)
-        w(_checking(record), 1)
-        if record.promote == "float":
-            w(f"if _a_{p}.dtype is not F32 and _a_{p}.dtype not in INEXACT: _a_{p} = to_float(_a_{p})")
-    elif tensors:
-        arrays = ", ".join(f"_a_{p}" for p in tensors)
-        flags = ", ".join(f"_c_{p}" for p in tensors)
-        w(f"if {' and '.join(f'isinstance({p}, Tensor)' for p in tensors)}:")
-        for p in tensors:
-            w(f"_a_{p} = {_array_of(record, p)}; _r_{p} = {p}._requires_grad; _c_{p} = None", 1)
-        a0 = tensors[0]
-        w(f"_d = _a_{a0}.dtype", 1)
-        tests = [f"_d is not _a_{p}.dtype or _a_{a0}.__class__ is not _a_{p}.__class__" for p in tensors[1:]]
-        if record.promote == "float":
-            tests.append("_d is not F32 and _d not in INEXACT")
-        w(f"if {' or '.join(tests)}:", 1)
-        w(f"({arrays}), ({flags}) = promote_arrays(_op, [{arrays}])", 2)
-        if len(tensors) == 2 and (
-            record.numbers is True or tensors[1] in record.numbers
-        ):  # a tensor and a Python number of its own kind
-            plain = "plain_float_number" if record.promote == "float" else "plain_number"
-            p, q = tensors
-            w(f"elif isinstance({p}, Tensor) and {plain}(_a_{p} := ({_array_of(record, p)}), {q}):")
-            w(f"_r_{p} = {p}._requires_grad; _a_{q} = {q}", 1)
-            w(f"_r_{q} = False; _c_{p} = _c_{q} = None", 1)
-        w("else:")
-        w(f"_p = prepare(_op, _name, [{', '.join(tensors)}], _unsupported)", 1)
-        w(f"if _p is NotImplemented: return second_look(_self, _op, {_values(record)})", 1)
-        w(f"({', '.join(tensors)}), ({arrays}), ({flags}) = _p", 1)
-        for p in tensors:
-            w(f"_r_{p} = {p}._requires_grad if isinstance({p}, Tensor) else False", 1)
-
-
-def _save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> None:
-    """Lines that fill node.saved and node.args (after the results exist)."""
-    saved: list[str] = []
-    conditions: list[str] = []
-    for p in plan.saved:
-        cond = plan.condition(p)
-        name = "_old" if inplace and p == "input" else p
-        if p in record.lists:
-            saved += [
-                f"tuple({p}) if {cond} else None",
-                f"tuple([_x._vc[-1] for _x in {p}]) if {cond} else None",
-            ]
-            conditions.append(cond)
-            continue
-        if plan.mixed or p in record.optional:
-            w(f"_k_{p} = ({cond}) and isinstance({p}, Tensor)", deep)
-            cond = f"_k_{p}"
-        elif record.differentiable == (p,):
-            cond = "True"
-        saved += [f"{name} if {cond} else None", f"{name}._vc[-1] if {cond} else None"]
-        conditions.append(cond)
-    if inplace:
-        # the target as saved above was read before the write; the version it is compared with must be the old one
-        saved = [s.replace("input._vc[-1]", "(input._vc[-1] - 1)") for s in saved]
-        for p in plan.saved:
-            if p != "input" and p not in record.lists:
-                saved = [s.replace(f"{p}._vc[-1]", f"({p}._vc[-1] - ({p}._vc is input._vc))") for s in saved]
-    for name in plan.results:
-        cond = plan.condition(name)
-        nr = int(name.removeprefix("kept_")[6:] or 0)
-        if inplace:
-            holder = "new_tuple(SavedResult, (_w, input._vc, input._vc[0], 0))"
-        elif record.many:
-            raise TypeError(f"op {record.name}: results of a list-valued op cannot be saved")
-        elif record.outputs:
-            holder = f"new_tuple(SavedResult, (_r[{nr}], _ts[{nr}]._vc, _ts[{nr}]._vc[0], {nr}))"
-        else:
-            holder = "new_tuple(SavedResult, (_r, _t._vc, _t._vc[0], 0))"
-        saved.append(holder if len(record.differentiable) == 1 else f"{holder} if {cond} else None")
-        conditions.append("True" if len(record.differentiable) == 1 else cond)
-    if not saved:
-        w("_n.saved = ()", deep)
-    elif "True" in conditions:
-        w(f"_n.saved = ({', '.join(saved)},)", deep)
-    else:
-        w(f"_n.saved = ({', '.join(saved)},) if {' or '.join(conditions)} else ()", deep)
-    args = [f"None if isinstance({p}, Tensor) else {p}" for p in plan.saved if plan.mixed]
-    args += [
-        f"[_x.shape for _x in _a_{p}]"
-        if p in record.lists
-        else f"_a_{p}.shape if {p} is not None else None"
-        if p in record.optional
-        else f"_a_{p}.shape"
-        for p in plan.shapes
-    ]
-    args += [
-        f"[_x.dtype for _x in {p}]" if p in record.lists else f"({_array_of(record, p)}).dtype" for p in plan.dtypes
-    ]
-    args += plan.plain
-    args += [f"_a_{p}.shape if _r_{p} else None" for p in plan.back] + [f"_c_{p}" for p in plan.back]
-    w(f"_n.args = ({', '.join(args)}{',' if args else ''})", deep)
-
-
-def _begin_record(w: Text, record: Op, inplace: bool = False) -> None:
-    diff = record.differentiable
-    w(f"if ({' or '.join('_r_' + p for p in diff)}) and _mode.enabled:")
-    for p in diff:
-        if p not in record.lists:
-            w(f"if _r_{p} is MAYBE: _r_{p} = requires_grad_of({p})", 1)
-    test = " or ".join(f"_r_{p}" for p in diff)
-    if record.saves_integer:
-        test = f"({test}) and _r.dtype in INEXACT"
-    w(f"if {test}:", 1)
-    choice = [f"_Node{i} if {test} else " for i, test in enumerate(record.node_names)]
-    w(f"_n = new({''.join(choice)}_Node)", 2)
-    w("_n._extra = None", 2)
-    edges = []
-    for p in diff:
-        if p in record.lists:
-            edges.append(f"*edges_of({p})")
-        else:
-            edge = f"{p}._edge or edge_of({p})"
-            if inplace and p == "input":  # a view's is replaced by its base's (CopySlices)
-                edge = "None if input._view is not None else " + edge
-            edges.append(edge if len(diff) == 1 else f"({edge}) if _r_{p} else None")
-    w(f"_n.next_edges = ({', '.join(edges)},)", 2)
-    w("_n.sequence_nr = next_seq()", 2)  # edge_of may have made nodes: Note [Passes without a plan]
-
-
-def _record(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
-    if not record.differentiable:
-        if inplace:
-            name = "".join(f"{name!r} if {test} else " for test, name in record.node_names.items())
-            w("if _r_input and _mode.enabled and requires_grad_of(input):")
-            w(f"rebase_constant(input, {name}{record.node_name!r})", 1)
-        return
-    _begin_record(w, record, inplace)
-    _save(w, record, plan, 2, inplace)
-    w("if anomaly.enabled: record_traceback(_n)", 2)
-    if inplace:
-        w("if input._view is None:", 2)
-        w("input._edge = (_n, 0); input._requires_grad = True", 3)
-        w("else:", 2)
-        w("rebase(input, _n)", 3)
-        return
-    w("_t._requires_grad = True", 2)
-    if record.view:
-        w(f"_t._view = View((_n, 0), _v[0], {_step(record)}, True)", 2)
-    else:
-        w("_t._edge = (_n, 0)", 2)
-    w("return _t", 2)
-
-
-def _several(w: Text, record: Op, plan: FormulaReads) -> None:
-    """Several outputs: a named tuple, or a list ("many")."""
-    file, make = ("as_result", "rewrap") if record.channels_last else ("as_array", "wrap")
-    count = len(record.outputs)
-    if count:  # as it mostly is, without a loop
-        w(f"if {' is '.join(f'_r[{i}].__class__' for i in range(count))} is ndarray:")
-        w(f"_ts = ({', '.join(f'wrap(_r[{i}])' for i in range(count))},)", 1)
-        w("else:")
-    deep = 1 if count else 0
-    w(f"_r = [_x if _x.__class__ is ndarray else {file}(_xp, _x) for _x in _r]", deep)
-    w(f"_ts = [{make}(_x) for _x in _r]", deep)
-    if record.view:
-        w("_base = input if input._base is None else input._base")
-        w("for _t in _ts: _t._base = _base; _t._vc = input._vc")
-        if following.on:
-            w("for _t in _ts: follow(_t, _t._array)")
-    if record.differentiable:
-        _begin_record(w, record)
-        _save(w, record, plan, 2, False)
-        w("if anomaly.enabled: record_traceback(_n)", 2)
-        if record.many:
-            w("_n.n_outputs = len(_ts)", 2)
-        w("for _i, _t in enumerate(_ts):", 2)
-        skip = sorted(i for i, n in enumerate(record.outputs) if n in record.nondifferentiable)
-        if skip:
-            w(f"if _i in {tuple(skip)}: continue", 3)
-        w("_t._requires_grad = True", 3)
-        if record.view:
-            w(f"_t._view = View((_n, _i), _t._vc[0], {_many_step(record)}, True, True)", 3)
-        else:
-            w("_t._edge = (_n, _i)", 3)
-        if record.view:
-            w("return tuple(_ts)", 2)
-    if record.view:
-        w("_m = unrecorded(input) if _r_input is True else _r_input or (None if input._view is None else False)")
-        w("for _i, _t in enumerate(_ts):")
-        w(f"_t._view = View(None, _t._vc[0], {_many_step(record)}, _mode.enabled, _mode.enabled)", 1)
-        w("_t._requires_grad = _m if _m is not None else (MAYBE if _t._array.dtype in INEXACT else False)", 1)
-    w("return tuple(_ts)" if record.many else "return _Result(*_ts)")
-
-
-def _many_step(record: Op) -> str:
-    arguments = [p for p in record.params if p != "input"]
-    inner = ", ".join(arguments)
-    return f"(input._view, pick(_self, _i), ({inner}{',' if inner else ''}))"
-
-
 # --- the node
 
 
-def _shown(shows: Any) -> Any:
-    def next_functions(self: Node) -> Any:
+def _shown(shows: Shows) -> Callable[[Node], object]:
+    def next_functions(self: Node) -> object:
         """(node, output_nr) for each input, as of torch's nodes."""
         more = self._more()
         if more.shown is None:
@@ -664,7 +173,7 @@ def node_class(record: Op) -> type[Node]:
             namespace[f"_fa_{p}"] = record.array_formulas.get(p, record.formulas[p])
         exec(_compiled(arrays_source(record), record.name + " backward of arrays"), namespace)
     slots = ("n_outputs",) if record.many else ()
-    attributes: dict[str, Any] = {
+    attributes: dict[str, object] = {
         "__slots__": slots,
         "apply": namespace["apply"],
         "__module__": "engine",

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from engine.backends import routes
 from engine.dispatch.record import Op
 from engine.dispatch.table import providers
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array, ArrayModule
+    from engine.dispatch.record import Arrays, Generated, Kernel, Launch, Public
+
+    Operands = Sequence[Any]  # of a kernel: arrays in the place of tensors, numbers, options
+    ArrayGradient = Callable[[Array, Array], Arrays]  # of (grad, result)
+
+    class Explained(Protocol):
+        """A kernel of several routes, which says of a call what each of them did."""
+
+        explained: Callable[[Operands, dict[str, object]], Iterator[Choice]]
+
+        def __call__(self, xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: object) -> Arrays: ...
+
 
 measured = routes.chosen
 # Elements from which a generated kernel is asked for, by the passes that numpy takes instead (option `generated`).
@@ -25,17 +40,17 @@ class Choice(NamedTuple):
     why: str
 
 
-def large_kernel(record: Op) -> Any:
+def large_kernel(record: Op) -> Explained:
     """The kernel for large and for converted arrays: oneDNN's variant, and for what that leaves the op's own, in
     blocks.
 
     `into`: the target of an in-place op; a kernel that has written there returns it.  `explained(args, kwargs)` of what
     is returned yields the `Choice`s of such a call in the order of its routes; it asks them as a call does.
     """
-    blocks: Any = None
+    blocks: Kernel | None = None
     least, plain = record.large if generated(record) else 0, np.ndarray
 
-    def present(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+    def present(xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: object) -> Arrays:
         nonlocal blocks
         row = measured.get(record.name)  # Note [Measured routes] in engine/backends/routes.py
         route = None
@@ -62,11 +77,11 @@ def large_kernel(record: Op) -> Any:
 
     present.explained = lambda args, kwargs: _explained(record, args, kwargs)  # type: ignore[attr-defined]
     if not generated(record) or record.lists:
-        return present
-    made: Any = None
-    over: Any = None
+        return present  # type: ignore[return-value]  # it has the attribute
+    made: Generated | None = None
+    over: Generated | None = None
 
-    def kernel(xp: Any, *args: Any, into: Any = None, **kwargs: Any) -> Any:
+    def kernel(xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: object) -> Arrays:
         nonlocal made, over
         if made is None and not worth_loading(_size(args)):
             return present(xp, *args, into=into, **kwargs)
@@ -80,7 +95,7 @@ def large_kernel(record: Op) -> Any:
             found = made(xp, *args, **kwargs)
         return present(xp, *args, into=into, **kwargs) if found is NotImplemented else found
 
-    def explained(args: Any, kwargs: Any) -> Iterator[Choice]:
+    def explained(args: Operands, kwargs: dict[str, object]) -> Iterator[Choice]:
         ready = made or over
         if ready is None:
             yield Choice("generated", False, _NOT_LOADED)
@@ -92,10 +107,10 @@ def large_kernel(record: Op) -> Any:
         yield from present.explained(args, kwargs)  # type: ignore[attr-defined]
 
     kernel.explained = explained  # type: ignore[attr-defined]
-    return kernel
+    return kernel  # type: ignore[return-value]  # as above
 
 
-def of_few(record: Op, args: Any) -> Iterator[Choice]:
+def of_few(record: Op, args: Operands) -> Iterator[Choice]:
     """Yield the one route of a call with few elements."""
     if record.view:
         yield Choice("numpy", True, "a view")
@@ -105,18 +120,18 @@ def of_few(record: Op, args: Any) -> Iterator[Choice]:
         yield Choice("numpy", True, f"{_elements(args)}; other kernels from {asked_from(record)}")
 
 
-def without_launch(function: Any) -> Choice:
+def without_launch(function: Launch) -> Choice:
     """Return why a direct launch has left a call: `function` is what was asked."""
     counts = getattr(function, "__name__", "") == "counting"
     return Choice("direct", False, _NOT_LOADED if counts else "no launch for such operands; tried when calls repeat")
 
 
-def _elements(args: Any) -> str:
+def _elements(args: Operands) -> str:
     count = max([a.size for a in args if isinstance(a, np.ndarray)], default=0)
     return f"{count} element" + "s" * (count != 1)
 
 
-def _explained(record: Op, args: Any, kwargs: Any) -> Iterator[Choice]:
+def _explained(record: Op, args: Operands, kwargs: dict[str, object]) -> Iterator[Choice]:
     """Yield the choices of the routes without generated code: as `present` of `large_kernel`."""
     row, first = measured.get(record.name), args[0]
     plain = first.__class__ is np.ndarray
@@ -151,12 +166,12 @@ def _without_library() -> str:
     return onednn.describe()
 
 
-def _kinds(args: Any) -> str:
+def _kinds(args: Operands) -> str:
     kinds = dict.fromkeys(str(a.dtype) for a in args if isinstance(a, np.ndarray))
     return ", ".join(kinds) or "no arrays"
 
 
-def _images(record: Op, first: Any) -> Any:
+def _images(record: Op, first: Array) -> Kernel | None:
     """The kernel of channels-last pictures where no library serves; None for ops without one, and until generated code
     is worth loading."""
     if not record.image_kernel or not worth_loading(first.size) or not _pictured():
@@ -189,7 +204,7 @@ def worth_loading(size: int, least: int = 1 << 16) -> bool:
     return _left[0] <= 0
 
 
-def direct_calls(record: Op) -> Callable[..., Any] | None:
+def direct_calls(record: Op) -> Launch | None:
     """Return the function that small calls of an op try first: Note [Direct calls] in engine/kernels/direct.py.  Until
     generated code is worth loading, it counts calls; None for ops without generated code.
 
@@ -198,22 +213,21 @@ def direct_calls(record: Op) -> Callable[..., Any] | None:
     """
     if record.quick is ...:
         record.quick = _counting(record) if generated(record) else None
-    found: Callable[..., Any] | None = record.quick
-    return found
+    return record.quick
 
 
-def _counting(record: Op) -> Callable[..., Any]:
+def _counting(record: Op) -> Launch:
     calls = 0
     often = 1 if fewest(record) == 1 else _COUNTED
     small = min(record.large, ASKED_FROM[record.generated]) if record.blocks == "elements" else record.large
 
-    def counting(*args: Any) -> Any:
+    def counting(*args: object) -> Arrays:
         nonlocal calls
         calls += 1
         if calls % often == 0 and worth_loading(_SMALL, 0):
             large = large_kernel(record)
 
-            def present(xp: Any, *given: Any, **named: Any) -> Any:
+            def present(xp: ArrayModule, *given: Any, **named: Any) -> Arrays:
                 few = record.lists or _size(given) < small
                 return (record.kernel if few else large)(xp, *given, **named)
 
@@ -221,12 +235,12 @@ def _counting(record: Op) -> Callable[..., Any]:
             for space in record.namespaces:
                 if space["direct"] is not None:
                     space["direct"] = record.quick
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]  # of no type
 
     return counting
 
 
-def run_direct(function: Any, *args: Any) -> Any:
+def run_direct(function: Any, *args: object) -> Arrays:
     """Run a small call of an op by generated code, on arrays; NotImplemented where there is none for it."""
     found = function.op.quick
     if found is ...:
@@ -234,23 +248,23 @@ def run_direct(function: Any, *args: Any) -> Any:
     return NotImplemented if found is None else found(*args)
 
 
-def quickly(backward: Any, own: Callable[[Any, Any], Any], *more: Any) -> Callable[[Any, Any], Any]:
+def quickly(backward: Public, own: ArrayGradient, *more: object) -> ArrayGradient:
     """`own(grad, result)`, a gradient over arrays, behind what the op `backward` has for small calls."""
 
-    def gradient(grad: Any, result: Any) -> Any:
+    def gradient(grad: Array, result: Array) -> Arrays:
         found = run_direct(backward, grad, result, *more)
         return own(grad, result) if found is NotImplemented else found
 
     return gradient
 
 
-def _size(args: Any) -> int:
+def _size(args: Operands) -> int:
     """Elements of the first operand, or of the second where that is a number."""
     found: int = args[0].size if isinstance(args[0], np.ndarray) else args[1].size
     return found
 
 
-def _disjoint(target: Any, others: Any) -> bool:
+def _disjoint(target: Array, others: Operands) -> bool:
     """Return whether what is written can be read meanwhile: no other operand has a part of its memory."""
     return not any(isinstance(a, np.ndarray) and a is not target and np.may_share_memory(target, a) for a in others)
 

@@ -59,15 +59,16 @@ from __future__ import annotations
 import contextlib
 import linecache
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["STUB", "Listener", "copied", "listener_code", "listening", "rewritten", "without_listeners"]
 
-Call = Callable[..., Any]
-Hear = Callable[[FunctionType, tuple[Any, ...], dict[str, Any], Call], Any]
+Call = Callable[..., Any]  # a function of the engine: what it returns is the caller's to know
+Hear = Callable[[FunctionType, tuple[Any, ...], dict[str, Any], Call], object]
+F = TypeVar("F")
 
 # The code of a function before its first call: `_compile_` of its globals gives it the code of its own.
 STUB = (lambda *args, **kwargs: _compile_()(*args, **kwargs)).__code__  # type: ignore[name-defined]  # noqa: F821
@@ -85,7 +86,7 @@ class Listener:
     def __init__(self, hear: Hear, stubs: bool = False) -> None:
         self.hear, self.stubs = hear, stubs
         self.count = 0  # how many times it has begun and not ended
-        self._functions: dict[FunctionType, Any] = {}  # those it was begun with
+        self._functions: Mapping[FunctionType, object] = {}  # those it was begun with
         self._heard: dict[FunctionType, None] = {}  # those of them that carry its code: not the stubs
         self._known = 0  # how much of `_compiled` has been looked at
         # the code below its own, its own, and what `proceed` is for that
@@ -116,7 +117,7 @@ class Listener:
             if self.count == 0:
                 _change(self._end)
 
-    def below(self, function: Any) -> Call:
+    def below(self, function: Call) -> Call:
         """Return what `proceed` is in a call of `function`; the function itself where this listener has no part."""
         known = self._codes.get(function) if isinstance(function, FunctionType) else None
         return known[2] if known is not None and self.count and function in self._heard else function
@@ -196,7 +197,7 @@ def rewritten(function: FunctionType) -> None:
         _change(lambda: _rewritten(function))
 
 
-def without_listeners(function: Any) -> Any:
+def without_listeners(function: F) -> F | FunctionType:
     """Return a function as it is without listeners, for `inspect.signature`; itself where it has none."""
     if not isinstance(function, FunctionType):
         return function
@@ -257,7 +258,7 @@ def _build(function: FunctionType, without: Listener | None = None) -> None:
 def _first_call(function: FunctionType) -> Call:
     """Return `proceed` for a stub: it compiles the function and goes on with the listeners that leave stubs alone."""
 
-    def first(*args: Any, **kwargs: Any) -> Any:
+    def first(*args: object, **kwargs: object) -> object:
         function.__globals__["_compile_"]()
         with _lock:
             call: Call = copied(function, _own_code(function))
@@ -288,7 +289,7 @@ def _template(count: int) -> CodeType:
         f"        [{cells}]  # never reached: it makes them free variables of this function\n"
         "    return listener\n"
     )
-    scope: dict[str, Any] = {}
+    scope: dict[str, Callable[..., FunctionType]] = {}
     exec(compile(text, file, "exec"), scope)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     code: CodeType = scope["outer"](*[None] * count).__code__

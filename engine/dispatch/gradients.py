@@ -10,8 +10,7 @@ else: then the engine makes Tensors and calls `apply`.  A test compares the two 
 
 from __future__ import annotations
 
-from types import CodeType
-from typing import Any
+from types import CodeType, FunctionType
 
 from engine.dispatch.record import Op
 
@@ -38,7 +37,7 @@ def _numbered(name: str, start: str) -> bool:
     return name.startswith(start) and name[len(start) :].isdigit()
 
 
-def formula_params(formula: Any) -> tuple[str, ...]:
+def formula_params(formula: FunctionType) -> tuple[str, ...]:
     """The names a formula reads."""
     code: CodeType = formula.__code__
     return code.co_varnames[: code.co_argcount]

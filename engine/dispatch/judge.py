@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,11 @@ from engine.dispatch.choosing import Choice
 from engine.dispatch.record import Op
 from engine.dispatch.runtime import kernel_for
 from engine.dispatch.table import OPS
+
+if TYPE_CHECKING:
+    from engine.core.arrays import ArrayModule
+    from engine.dispatch.gate import Call
+    from engine.dispatch.record import Arrays, Kernel, Launch, Namespace
 
 __all__ = ["Choice", "Explanation", "OpCall", "explain", "table"]
 
@@ -70,7 +75,7 @@ class Explanation:
 _explaining = threading.RLock()  # what is put round kernels is taken away in the opposite order
 
 
-def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+def explain(function: Call, *args: object, **kwargs: object) -> Explanation:
     """Call a function or a module, and tell which code computed each op of the call, and why not another.
 
     Caches and trials are as in any other call: what a first call compiles or decides, it does here.  A module or a step
@@ -100,14 +105,14 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     return Explanation(calls if after is None else [_planned(function, before or [], after), *calls])
 
 
-def _plans(function: Any) -> list[Any] | None:
+def _plans(function: object) -> list[object] | None:
     """The plans of what `engine.compile` gave; None for other functions."""
     own = vars(type(function))
     name = "training_plans" if grad_mode.mode.enabled and "training_plans" in own else "plans"
     return list(getattr(function, name)) if name in own else None
 
 
-def _planned(function: Any, before: list[Any], after: list[Any]) -> OpCall:
+def _planned(function: object, before: list[object], after: list[object]) -> OpCall:
     """The call as that of a plan: each is a program, a sentence that says why there is none, or None until the next."""
     last = after[-1] if after else None
     same = len(before) == len(after) and all(map(operator.is_, before, after))
@@ -127,10 +132,10 @@ class _Watch:
         self.record, self.calls, self.thread = record, calls, thread
         self.refused: tuple[Choice, ...] = ()  # the direct launch, in the call that goes on with another kernel
 
-    def direct(self, inner: Any) -> Any:
+    def direct(self, inner: Launch) -> Launch:
         """Round the function that launches generated code for few elements."""
 
-        def direct(*args: Any) -> Any:
+        def direct(*args: object) -> Arrays:
             found = inner(*args)
             if threading.get_ident() == self.thread:
                 if found is NotImplemented:
@@ -142,10 +147,10 @@ class _Watch:
         direct.inner = inner  # type: ignore[attr-defined]
         return direct
 
-    def kernel(self, inner: Any, explained: Callable[..., Iterable[Choice]] | None) -> Any:
+    def kernel(self, inner: Kernel, explained: Callable[..., Iterable[Choice]] | None) -> Kernel:
         """Round a kernel; `explained(args, kwargs)` yields its choices."""
 
-        def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        def kernel(xp: ArrayModule, *args: object, **kwargs: object) -> Arrays:
             place = len(self.calls)
             with _asked() as within:
                 result = inner(xp, *args, **kwargs)  # first, as it may decide between routes
@@ -161,7 +166,7 @@ class _Watch:
         kernel.inner = inner  # type: ignore[attr-defined]
         return kernel
 
-    def _note(self, args: tuple[Any, ...], choices: list[Choice], place: int | None = None) -> None:
+    def _note(self, args: tuple[object, ...], choices: list[Choice], place: int | None = None) -> None:
         del self.calls[len(self.calls) if place is None else place :]  # what its own code called belongs to it
         self.calls.append(OpCall(self.record.name, _operands(args), (*self.refused, *choices)))
         self.refused = ()
@@ -172,12 +177,12 @@ def _watched(calls: list[OpCall]) -> Iterator[None]:
     """Note the calls of ops of this thread."""
     thread = threading.get_ident()
 
-    def wrapper(record: Op, base: Any) -> Any:  # for ops that are compiled meanwhile
+    def wrapper(record: Op, base: Kernel) -> Kernel:  # for ops that are compiled meanwhile
         small = base is record.kernel
         explained = (lambda args, named: choosing.of_few(record, args)) if small else getattr(base, "explained", None)
         return _Watch(record, calls, thread).kernel(base, explained)
 
-    def watch(record: Op, space: dict[str, Any]) -> None:
+    def watch(record: Op, space: Namespace) -> None:
         one = _Watch(record, calls, thread)
         few = lambda args, named: choosing.of_few(record, args)
         kernel, large = space["kernel"], space["large"]
@@ -187,7 +192,7 @@ def _watched(calls: list[OpCall]) -> Iterator[None]:
         if space["direct"] is not None:
             space["direct"] = one.direct(space["direct"])
 
-    def elsewhere(record: Op, xp: Any) -> Any:  # the kernel for arrays of another device
+    def elsewhere(record: Op, xp: ArrayModule) -> Kernel:  # the kernel for arrays of another device
         found = kernel_for(record, xp)
         return _Watch(record, calls, thread).kernel(found, lambda args, named: _on_device(record, found, xp))
 
@@ -218,13 +223,13 @@ class _Noted:
     def __init__(self) -> None:
         self.found: dict[int, trials.Standing] = {}
 
-    def __get__(self, one: Any, kind: Any = None) -> Any:
+    def __get__(self, one: trials.Standing | None, kind: type | None = None) -> object:
         if one is None:
             return self
         self.found.setdefault(id(one), one)
         return _PROVEN.__get__(one, kind)
 
-    def __set__(self, one: Any, value: bool) -> None:
+    def __set__(self, one: trials.Standing, value: bool) -> None:
         _PROVEN.__set__(one, value)
 
 
@@ -249,7 +254,7 @@ def _with(choice: Choice, within: dict[int, trials.Standing]) -> Choice:
     return choice._replace(why="; ".join([choice.why, *words]))
 
 
-def _on_device(record: Op, kernel: Any, xp: Any) -> Iterator[Choice]:
+def _on_device(record: Op, kernel: Kernel, xp: ArrayModule) -> Iterator[Choice]:
     """Yield the routes of a call on another device: a family of kernels with a verdict, and the op's own code."""
     library = str(getattr(xp, "__name__", xp))
     route = getattr(kernel, "route", None)
@@ -264,7 +269,7 @@ def _on_device(record: Op, kernel: Any, xp: Any) -> Iterator[Choice]:
         yield Choice(library, True, route.fallback)
 
 
-def _operands(args: Iterable[Any]) -> str:
+def _operands(args: Iterable[object]) -> str:
     """The operands in words: dtypes and shapes of arrays."""
     words = []
     for a in args:
@@ -277,7 +282,7 @@ def _operands(args: Iterable[Any]) -> str:
 # --- the table of `hub env`
 
 
-def table() -> dict[str, Any]:
+def table() -> dict[str, object]:
     """Return what the judge goes by on this machine, without starting CUDA: the mode, the folder of verdicts, the ops
     whose routes were measured to be others than the source says, and the standing of routes on a card."""
     from engine.backends import onednn

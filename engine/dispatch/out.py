@@ -6,8 +6,9 @@ want the very dtype of their result.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +18,21 @@ from engine.core import dtypes
 from engine.core.grad_mode import mode
 from engine.dispatch.arguments import argument_error
 from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.dispatch.gate import Call
+
+    class Stored(Protocol):
+        """What the record of an op, or what stands for one, says of its `out=`."""
+
+        @property
+        def called(self) -> str: ...
+        @property
+        def out_as(self) -> str: ...
+        @property
+        def out_label(self) -> str: ...
+
+    Out = Tensor | tuple[Tensor, ...] | list[Tensor]
 
 __all__ = ["check_dtype", "store", "store_detached", "store_result", "write_out"]
 
@@ -66,7 +82,7 @@ _EXACT = {name: sentence for sentence, names in _SENTENCES.items() for name in n
 _COPIES = next(iter(_SENTENCES))
 
 
-def check_dtype(record: Any, want: dtypes.dtype, have: dtypes.dtype) -> None:
+def check_dtype(record: Stored, want: dtypes.dtype, have: dtypes.dtype) -> None:
     """Raise torch's error unless a result of dtype `want` may be stored in an `out=` of dtype `have`."""
     if want is have:
         return
@@ -97,7 +113,7 @@ def check_dtype(record: Any, want: dtypes.dtype, have: dtypes.dtype) -> None:
         )
 
 
-def check_apart(target: Any, other: Any) -> None:
+def check_apart(target: object, other: object) -> None:
     """Raise torch's error where an `out=` and an operand share memory, all of it or a part."""
     if isinstance(target, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(target, other):
         raise RuntimeError(
@@ -106,16 +122,18 @@ def check_apart(target: Any, other: Any) -> None:
         )
 
 
-def _detached(args: Any) -> list[Any]:
+def _detached(args: Iterable[object]) -> list[object]:
     """Arguments with each tensor, also in a tuple, without history."""
     return [a.detach() if isinstance(a, Tensor) else tuple(map(_plain, a)) if isinstance(a, tuple) else a for a in args]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.detach() if isinstance(value, Tensor) else value
 
 
-def _copied(record: Any, function: Any, out: Any, outs: list[Tensor], args: Any, kwargs: Any) -> Any:
+def _copied(
+    record: Stored, function: Call, out: Out, outs: list[Tensor], args: Iterable[object], kwargs: dict[str, object]
+) -> Out:
     """The results with their history, copied into `outs`."""
     result = function(*args, **kwargs)
     results = list(result) if isinstance(result, tuple) else [result]
@@ -127,9 +145,9 @@ def _copied(record: Any, function: Any, out: Any, outs: list[Tensor], args: Any,
     return out
 
 
-def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -> Any:
+def write_out(record: Stored, function: Call, out: Out, *args: object, **kwargs: object) -> Out:
     """`out=`: the op without history, stored into `out`, which is resized if it is empty or of another shape."""
-    outs = list(out) if isinstance(out, tuple | list) else [out]
+    outs: list[Tensor] = list(out) if isinstance(out, tuple | list) else [out]
     for target in outs:
         if not isinstance(target, Tensor):
             raise argument_error(record.called, None, "out", "Tensor", target)
@@ -177,18 +195,18 @@ def write_out(record: Any, function: Any, out: Any, *args: Any, **kwargs: Any) -
     return out
 
 
-def store(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+def store(out: Out, name: str, function: Call, *args: object, **kwargs: object) -> Out:
     """`out=` of a function that is no op: its result, stored into `out` as its option `out_as` says."""
     facts = getattr(function, "facts", {})
     record = SimpleNamespace(called=name, out_as=facts.get("out_as", ""), out_label=facts.get("out_label", ""))
     return write_out(record, function, out, *args, **kwargs)
 
 
-def store_result(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+def store_result(out: Out, name: str, function: Call, *args: object, **kwargs: object) -> Out:
     """`out=` of a case in which torch copies a result that has its own history: `out` becomes a part of the graph."""
     return write_out(SimpleNamespace(called=name, out_as="graph", out_label=""), function, out, *args, **kwargs)
 
 
-def store_detached(out: Any, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+def store_detached(out: Out, name: str, function: Call, *args: object, **kwargs: object) -> Out:
     """`out=` of a case in which torch does not look at the history of operands."""
     return write_out(SimpleNamespace(called=name, out_as="detached", out_label=""), function, out, *args, **kwargs)

@@ -16,13 +16,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.autograd.graph import registered
 from engine.core.slots import Keyed, Several, Slot, Slots
-from engine.dispatch.gate import Listener
+from engine.dispatch.gate import Call, Listener
 from engine.dispatch.table import OPS
 from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.dispatch.record import Op
+
+    class Handler(Protocol):
+        """A mode, or an argument whose class handles calls."""
+
+        def __torch_function__(
+            self, func: Call, types: Sequence[type], args: tuple[object, ...], kwargs: dict[str, object]
+        ) -> object: ...
+
 
 __all__ = [
     "Without",
@@ -46,7 +57,7 @@ __all__ = [
 
 class _State(threading.local):
     def __init__(self) -> None:
-        self.modes: list[Any] = []  # those that are active, the innermost last
+        self.modes: list[Handler] = []  # those that are active, the innermost last
         self.without = False  # whether classes handle no calls
 
 
@@ -64,7 +75,7 @@ class Handling(Slots):
 handling = Handling()
 
 
-def plain(function: Any) -> Any:
+def plain(function: Call) -> Call:
     """Return a function that goes on with a call without a handler: what is below the listeners of this note."""
     for listener in listeners:
         below = listener.below(function)
@@ -73,7 +84,9 @@ def plain(function: Any) -> Any:
     return function
 
 
-def disabled(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def disabled(
+    func: Call, types: Sequence[type], args: Sequence[object] = (), kwargs: dict[str, object] | None = None
+) -> object:
     """As `__torch_function__` of a class: calls are not handled, results are not made instances of it."""
     return func(*args, **(kwargs or {}))
 
@@ -130,13 +143,13 @@ def overriding(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def handlers_of(values: Iterable[Any]) -> list[Any]:
+def handlers_of(values: Iterable[object]) -> list[Any]:
     """Return the arguments that handle this call: where classes are disabled only those of a layout of the engine's."""
     found = overriding(values)
     return [v for v in found if type(v) in always] if state.without and found else found
 
 
-def _insert(found: list[Any], value: Any) -> None:
+def _insert(found: list[Any], value: object) -> None:
     cls = type(value)
     place = len(found)
     for i, known in enumerate(found):
@@ -147,7 +160,7 @@ def _insert(found: list[Any], value: Any) -> None:
     found.insert(place, value)
 
 
-def handled(func: Any, found: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def handled(func: Call, found: Sequence[Handler], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Return the result that the innermost mode, or the first argument whose handler does not decline, gives for a
     call.
 
@@ -174,10 +187,12 @@ def handled(func: Any, found: Sequence[Any], args: tuple[Any, ...], kwargs: dict
 # --- what Tensor itself does
 
 
-unwrapped: set[Any] = set()  # functions whose results are given as they are
+unwrapped: set[Call] = set()  # functions whose results are given as they are
 
 
-def _torch_function(cls: type, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
+def _torch_function(
+    cls: type, func: Call, types: Sequence[type], args: Sequence[object] = (), kwargs: dict[str, object] | None = None
+) -> object:
     """The call, its plain results made instances of the class; NotImplemented beside classes that are not its bases."""
     if not all(issubclass(cls, t) for t in types):
         return NotImplemented
@@ -186,23 +201,23 @@ def _torch_function(cls: type, func: Any, types: Sequence[type], args: Any = (),
         return result if func in unwrapped else _converted(result, cls)
 
 
-def _converted(result: Any, cls: type) -> Any:
+def _converted(result: Any, cls: type) -> object:
     if cls is Tensor:
         return result
     if isinstance(result, Tensor):
         return result if isinstance(result, cls) else result.as_subclass(cls)
     if isinstance(result, tuple | list):
-        parts = [_converted(r, cls) for r in result]
+        parts: list[Any] = [_converted(r, cls) for r in result]
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
     return result
 
 
-def _as_subclass(self: Tensor, cls: type) -> Any:
+def _as_subclass(self: Tensor, cls: type) -> Tensor:
     """This tensor as an instance of `cls`, a view that shares memory and history."""
     if not isinstance(cls, type) or not issubclass(cls, Tensor):
         raise TypeError("as_subclass(): argument 'cls' must be a class that derives from Tensor")
     with Without(modes=True):
-        result = OPS["alias"].function(self)
+        result: Tensor = OPS["alias"].function(self)
     if cls is not Tensor:
         result.__class__ = cls
         made(cls)
@@ -228,12 +243,12 @@ def made(cls: type) -> None:
 registered.subclass_made = made
 
 
-def asks(values: Iterable[Any]) -> bool:
+def asks(values: Iterable[object]) -> bool:
     """Return whether one of the values is the first of its kind that handles calls."""
     return not listening[0] and bool(overriding(values))
 
 
-def second_look(function: Any, record: Any, values: Sequence[Any]) -> Any:
+def second_look(function: Call, record: Op, values: Sequence[object]) -> object:
     """The call of a function that met an operand which is no Tensor, handled by that operand; else NotImplemented.
 
     values: those of the record's parameters, in order.
@@ -244,8 +259,8 @@ def second_look(function: Any, record: Any, values: Sequence[Any]) -> Any:
 
 
 def called_again(
-    function: Any, values: Sequence[Any], positional: int, names: Sequence[str], defaults: dict[str, Any]
-) -> Any:
+    function: Call, values: Sequence[object], positional: int, names: Sequence[str], defaults: dict[str, object]
+) -> object:
     """The call once more, with listeners: what was left to its default is not given."""
     handling.start()
     left = [n in defaults and v is defaults[n] for n, v in zip(names, values)]

@@ -20,12 +20,13 @@ from engine.dispatch.overriding import asks
 from engine.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
+    from engine.core.arrays import Array
     from engine.dispatch.record import Op
 
 INT64 = np.dtype("int64")
 
 
-def plain_number(array: Any, x: Any) -> bool:
+def plain_number(array: Array, x: Any) -> bool:
     """Return whether the kernel takes `x` beside `array` as it is: numpy's weak Python numbers mean what torch's do."""
     kind = x.__class__
     if kind is float or kind is int:
@@ -34,7 +35,7 @@ def plain_number(array: Any, x: Any) -> bool:
     return False
 
 
-def plain_float_number(array: Any, x: Any) -> bool:
+def plain_float_number(array: Array, x: object) -> bool:
     """As `plain_number`, for ops that turn integers into floats."""
     kind = x.__class__
     return (kind is float or kind is int) and array.dtype in NATIVE
@@ -55,7 +56,7 @@ def _combine(higher: dtypes.dtype | None, lower: dtypes.dtype | None) -> dtypes.
     return higher
 
 
-def result_dtype(operands: Sequence[Any]) -> dtypes.dtype:
+def result_dtype(operands: Sequence[object]) -> dtypes.dtype:
     """torch's result type of arrays (or Tensors) and Python numbers."""
     groups: list[dtypes.dtype | None] = [None, None, None]  # with dims, 0-dim, numbers
     for x in operands:
@@ -71,12 +72,12 @@ def result_dtype(operands: Sequence[Any]) -> dtypes.dtype:
     return result
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     """Return whether torch takes `x` for a Python number (numpy's scalars count)."""
     return isinstance(x, int | float | complex | np.number | np.bool_)
 
 
-def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any:
+def prepare(record: Op, name: str, operands: list[object], unsupported: object) -> Any:
     """Operands of mixed types as arrays (and numbers) of one type.
 
     Returns (operands, arrays, flags): operands with numpy arrays made Tensors and numpy scalars Python numbers; the
@@ -120,7 +121,7 @@ def prepare(record: Op, name: str, operands: list[Any], unsupported: Any) -> Any
 _BOTH_LAYOUTS = {ChannelsLast, np.ndarray}
 
 
-def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
+def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[np.dtype | None]]:
     """Arrays and numbers cast to the type `record.promote` asks for; with each the dtype to cast gradients back to."""
     if record.check is not None:
         record.check(arrays)
@@ -142,7 +143,7 @@ def promote_arrays(record: Op, arrays: list[Any]) -> tuple[list[Any], list[Any]]
     if record.promote == "float" and target.category < dtypes.FLOATING:
         target = dtypes.get_default_dtype()
     np_target = dtypes.to_numpy(target)
-    flags: list[Any] = [None] * len(arrays)
+    flags: list[np.dtype | None] = [None] * len(arrays)
     result = list(arrays)
     for i, a in enumerate(arrays):
         if hasattr(a, "ndim"):

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from engine.autograd.graph import Node
 from engine.core import dtypes
 from engine.dispatch.arguments import NUMPY_NAMES, Arguments, kind
 from engine.dispatch.table import COMPOSITES, providers
+
+if TYPE_CHECKING:
+    from types import EllipsisType
+
+    import numpy as np
+
+    from engine.core.arrays import Array, ArrayModule
+    from engine.tensor import Tensor
+
+    Arrays = Array | tuple[Array, ...] | list[Array]  # what a kernel gives; NotImplemented counts as an array
+    Kernel = Callable[..., Arrays]  # of `xp`, then the op's parameters, arrays in the place of tensors
+    Launch = Callable[..., Arrays]  # of the op's parameters: of few elements by generated code, or NotImplemented
+    Formula = Callable[..., Tensor | None]  # the gradient of one input
+    JointFormula = Callable[..., Sequence[Tensor | None]]  # those of several
+    Public = Callable[..., Any]  # the function that users call: a Tensor, or as many as the op has outputs
+    Shows = Callable[..., Iterable[tuple[Node, int] | None]]
+
+    class Generated(Protocol):
+        """The generated kernel of an op, with what it says of a call that it left."""
+
+        def __call__(self, xp: ArrayModule, *args: Any, **kwargs: Any) -> Arrays: ...
+        def why_not(self, args: Sequence[object], kwargs: dict[str, object]) -> str: ...
+
+    Namespace = dict[str, Any]  # the globals of a generated function
 
 __all__ = ["LIST_NAMES", "TENSOR_NAMES", "Op", "camel"]
 
@@ -47,7 +71,7 @@ class Op:
     autocast: str | dict[str, str] = ""  # the type of its operands under autocast: "lower", "float32", "widest"
     blocks = ""  # how large arrays may be cut: "elements" (implied by broadcast), "rows" or "copy"
     broadcast = False
-    check: Any = None
+    check: Callable[[list[Any]], None] | None = None
     commutative = False
     deterministic = True
     draws = False  # random numbers; fx keeps a step that does
@@ -71,7 +95,7 @@ class Op:
     names: tuple[str, ...] = ()  # further public names
     nondifferentiable: frozenset[str] = frozenset()
     number_first = False  # also takes its keyword number before the last tensors, as of 2018: add(input, alpha, other)
-    numbers: Any = True
+    numbers: Literal[True] | tuple[str, ...] = True
     only_launches = False  # of its kernels: `kernel`
     only_numbers = False  # also takes numbers alone, as add(2., 3.): they are tensors without dims
     out = True
@@ -79,10 +103,10 @@ class Op:
     out_as = ""  # how `out=` is treated, in words of `out.py`
     public = True
     recorded = ""  # of what is no op: why recorders note the call itself
-    ref: Any = None
+    ref: Callable[..., object] | None = None
     refuse = ""
     shares = False  # results lie in the memory of `input` though they are no views: unsafe_split
-    shows: Any = None
+    shows: Shows | None = None
     size_by_values = False  # how many elements its result has depends on values
     several: tuple[tuple[int, int], ...] = ()
     varargs: str | None = None
@@ -90,8 +114,8 @@ class Op:
     why = ""  # the reason of every exemption from a registry test
     node: type[Node] | None = None
     node_names: dict[str, str] = {}  # of the nodes of some calls: condition on the arguments -> name
-    function: Any = None
-    inplace_function: Any = None
+    function: Public = None  # type: ignore[assignment]  # given by `op`
+    inplace_function: Public = None  # type: ignore[assignment]  # the same, of ops with a twin
     lists: tuple[str, ...] = ()
     many = False
     outputs: tuple[str, ...] = ()
@@ -102,7 +126,7 @@ class Op:
         *,
         tensors: Sequence[str] = (),
         not_tensors: Sequence[str] = (),
-        returns: Any = None,
+        returns: str | Sequence[str] | None = None,
         node: str | dict[str, str] | None = None,
         **options: Any,
     ) -> None:
@@ -114,11 +138,12 @@ class Op:
         count = code.co_argcount
         self.name: str = function.__name__
         self.called: str = options.get("form") or self.name  # in errors and profiles
-        self.kernel: Any = function
-        self.kernels: dict[str, Callable[..., Any]] = {}
-        self.chosen: dict[str, Callable[..., Any]] = {}  # what `choose` found, by kind
-        self.namespaces: list[dict[str, Any]] = []
-        self.quick: Any = ...  # Note [Direct calls]: the function that such calls ask first; None without one
+        self.kernel: Kernel = function
+        self.kernels: dict[str, Kernel] = {}
+        self.chosen: dict[str, Kernel] = {}  # what `choose` found, by kind
+        self.namespaces: list[Namespace] = []
+        # Note [Direct calls]: the function that such calls ask first; None without one
+        self.quick: Launch | EllipsisType | None = ...
         positional = code.co_varnames[1:count]
         keyword = code.co_varnames[count : count + code.co_kwonlyargcount]
         self.kernel_out = "out" in keyword  # the kernel can write into `out` itself
@@ -134,12 +159,12 @@ class Op:
         if function.__kwdefaults__:
             defaults.update(function.__kwdefaults__)
             defaults.pop("out", None)
-        self.defaults: dict[str, Any] = defaults
+        self.defaults: dict[str, object] = defaults
         attached = function.__dict__
-        self.formulas: dict[str, Any] = attached.get("derivative", {})
-        self.joint: tuple[tuple[str, ...], Any] | None = attached.get("joint")
-        self.array_formulas: dict[str, Any] | None = attached.get("array_derivative")
-        self.samples: Any = attached.get("samples")
+        self.formulas: dict[str, FunctionType] = attached.get("derivative", {})
+        self.joint: tuple[tuple[str, ...], FunctionType] | None = attached.get("joint")
+        self.array_formulas: dict[str, FunctionType] | None = attached.get("array_derivative")
+        self.samples: Callable[..., Sequence[object]] | None = attached.get("samples")
         named = self.joint[0] if self.joint else self.formulas
         found, lists = [], []
         for p in params:
@@ -184,7 +209,7 @@ class Op:
         self.node_name: str = node or camel(self.called) + "Backward0"
 
     @functools.cached_property
-    def result_type(self) -> Any:
+    def result_type(self) -> type[tuple[Tensor, ...]] | None:
         """The named tuple of several outputs; made at first use, since making one costs 100 us."""
         return _result_type(self.called, self.outputs) if self.outputs else None
 
@@ -218,7 +243,7 @@ class Op:
             parts += [f"{p}={self.defaults[p]!r}" if p in self.defaults else p for p in self.keyword]
         return ", ".join(parts)
 
-    def choose(self, kind: str) -> Callable[..., Any]:
+    def choose(self, kind: str) -> Kernel:
         """The kernel for arrays of a backend kind: the op's own where that kind has none, or for what that leaves."""
         if kind == "cuda" and not providers.cuda():  # nothing that compiles
             kind = "cudnn"
@@ -227,8 +252,8 @@ class Op:
             found = self.chosen[kind] = self._choose(kind)
         return found
 
-    def _choose(self, kind: str) -> Callable[..., Any]:
-        own: Callable[..., Any] = self.kernel
+    def _choose(self, kind: str) -> Kernel:
+        own = self.kernel
         variant = self.kernels.get(kind)
         if kind == "cuda" and "cudnn" in self.kernels:
             return self._choose("cudnn")
@@ -237,12 +262,12 @@ class Op:
         if variant is None:
             return own
         if kind == "cuda":
-            proved: Callable[..., Any] | None = providers.proved(variant, own)
+            proved = providers.proved(variant, own)
             if proved is not None:
                 return proved
 
         @functools.wraps(own)
-        def either(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        def either(xp: ArrayModule, *args: Any, **kwargs: object) -> Arrays:
             result = variant(xp, *args, **kwargs)
             return own(xp, *args, **kwargs) if result is NotImplemented else result
 
@@ -252,19 +277,19 @@ class Op:
         return f"<op {self.name}({self.signature()})>"
 
 
-def _widen(array: Any) -> Any:
+def _widen(array: Array) -> Array:
     return array.astype("float32")
 
 
-def _narrow(array: Any, dtype: Any) -> Any:
+def _narrow(array: Array, dtype: np.dtype) -> Array:
     return array.astype(dtype)
 
 
-def in_single(function: Any) -> Any:
+def in_single(function: Kernel) -> Kernel:
     """The kernel with 16-bit floats computed in float32 and rounded once, as torch does."""
 
     @functools.wraps(function)
-    def kernel(xp: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(xp: ArrayModule, first: Any, *args: Any, **kwargs: object) -> Arrays:
         dtype = getattr(first, "dtype", None)
         if dtype is None and args:
             dtype = getattr(args[0], "dtype", None)
@@ -276,7 +301,8 @@ def in_single(function: Any) -> Any:
 
             wide, narrow = half_floats.widen, half_floats.narrow
         operands = [wide(a) if getattr(a, "dtype", None) == dtype else a for a in (first, *args)]
-        found = function(xp, *operands, **kwargs)
+        found: Array | tuple[Array, ...]
+        found = function(xp, *operands, **kwargs)  # type: ignore[assignment]  # no op with `half` gives a list
         if isinstance(found, tuple):
             return tuple(narrow(f, dtype) if f.dtype == "float32" else f for f in found)
         return narrow(found, dtype) if found.dtype == "float32" else found
@@ -284,11 +310,11 @@ def in_single(function: Any) -> Any:
     return kernel
 
 
-def refusing(function: Any, kinds: str, label: str) -> Any:
+def refusing(function: Kernel, kinds: str, label: str) -> Kernel:
     """The kernel with torch's error for operands of the numpy kinds it lacks."""
 
     @functools.wraps(function)
-    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(xp: ArrayModule, *args: Any, **kwargs: object) -> Arrays:
         for a in args:
             if hasattr(a, "ndim") and a.dtype.kind in kinds:
                 found = dtypes.scalar_name(dtypes.from_numpy(a.dtype))
@@ -301,7 +327,7 @@ def refusing(function: Any, kinds: str, label: str) -> Any:
 def _result_type(name: str, outputs: Sequence[str]) -> type:
     """A named tuple that prints as torch's: `torch.return_types.max(` and a line a field."""
 
-    def show(self: Any) -> str:
+    def show(self: Iterable[object]) -> str:
         lines = ",\n".join(f"{field}={value!r}" for field, value in zip(outputs, self))
         return f"torch.return_types.{name}(\n{lines})"
 

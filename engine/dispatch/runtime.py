@@ -1,15 +1,15 @@
 """The functions that generated functions call: the less common turns of a call, and the names every generated text
 sees.
 
-`binder.py` writes the texts; their globals are `SHARED` and what is the op's own.
+`function_source.py` and `gradients.py` write the texts; their globals are `SHARED` and what is the op's own.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,13 +48,17 @@ from engine.dispatch.promotion import (
 from engine.dispatch.record import Op
 from engine.tensor import Tensor, hold_converted, raw_array, rewrap, wrap
 
+if TYPE_CHECKING:
+    from engine.core.arrays import Array, ArrayModule
+    from engine.dispatch.record import Kernel, Public
 
-def as_array(xp: Any, value: Any) -> Any:
+
+def as_array(xp: ArrayModule, value: Array) -> Array:
     """A kernel's result as an array: numpy's ufuncs give scalars for 0-dim operands."""
     return np.asarray(value) if xp is np and not backends.is_array(value) else value
 
 
-def as_result(xp: Any, value: Any, converted: bool = False) -> Any:
+def as_result(xp: ArrayModule, value: Array, converted: bool = False) -> Array:
     """As `as_array` for ops that take any layout: a ChannelsLast array only if its memory is, else contiguous.
 
     `converted`: an operand is, so that a result of numpy's own class may have its order, too (`np.where`).
@@ -67,7 +71,7 @@ def as_result(xp: Any, value: Any, converted: bool = False) -> Any:
     return flat.reshape(value.shape)  # with the strides of a new array also for dims of size 1
 
 
-def hold(tensor: Tensor, xp: Any, value: Any, first: Any) -> Any:
+def hold(tensor: Tensor, xp: ArrayModule, value: Array, first: object) -> Array:
     """Give a new tensor a kernel's result of any kind; returns the array.  `first`: the op's first operand."""
     if value.__class__ is not ChannelsLast and value.__class__ is not np.ndarray:
         if isinstance(value, np.generic):
@@ -106,7 +110,7 @@ SMALL = 1 << 12  # elements up to which gradients are computed over arrays: Note
 _FEW = 1 << 10  # elements that are added as they are
 
 
-def summed_to(array: Any, shape: Any) -> Any:
+def summed_to(array: Array, shape: tuple[int, ...] | None) -> Array:
     """A gradient summed over the dims that broadcasting added or stretched.  (*a) -> shape."""
     if shape is None:  # of an operand that needs none, or is a number
         return array
@@ -120,12 +124,12 @@ def summed_to(array: Any, shape: Any) -> Any:
     return array
 
 
-def check_broadcast(*operands: Any) -> None:
+def check_broadcast(*operands: Array | complex) -> None:
     """Raise torch's error when the operands' shapes do not broadcast."""
     broadcast_shapes(*(x.shape for x in operands if hasattr(x, "shape")))
 
 
-def check_cast(target: Any, promoted: Any) -> None:
+def check_cast(target: Array, promoted: Array) -> None:
     """Raise when results of the promoted operand's type cannot be stored in `target`."""
     have, want = dtypes.from_numpy(promoted.dtype), dtypes.from_numpy(target.dtype)
     if not dtypes.can_cast(have, want):
@@ -135,7 +139,7 @@ def check_cast(target: Any, promoted: Any) -> None:
         ) from None
 
 
-def check_overlap(target: Any, other: Any) -> None:
+def check_overlap(target: Array, other: Array) -> None:
     """Raise torch's error for an in-place op whose operand shares a part of the target's memory."""
     if target.size == 0 or other.size == 0 or not (_dense(target) and _dense(other)):
         return  # torch does not look closer either
@@ -149,7 +153,7 @@ def check_overlap(target: Any, other: Any) -> None:
         )
 
 
-def _dense(array: Any) -> bool:
+def _dense(array: Array) -> bool:
     """Return whether the cells of an array lie side by side, in whatever order of dims."""
     expected = array.itemsize
     for stride, size in sorted(zip(array.strides, array.shape)):
@@ -160,7 +164,7 @@ def _dense(array: Any) -> bool:
     return True
 
 
-def laid_out(result: Any, *operands: Any) -> Any:
+def laid_out(result: Array, *operands: Any) -> Array:
     """The result in the order of dims that torch gives it: the first operand decides, then the next.
 
     numpy decides otherwise where operands disagree.
@@ -187,13 +191,13 @@ def laid_out(result: Any, *operands: Any) -> Any:
             step *= result.shape[d]
     else:
         return result
-    made = backends.xp_of(result).empty([result.shape[d] for d in order], result.dtype)
+    made: Array = backends.xp_of(result).empty([result.shape[d] for d in order], result.dtype)
     made = made.transpose([order.index(d) for d in range(result.ndim)])
     made[...] = result
     return made
 
 
-def _swap(first: int, second: int, arrays: list[Any], result: Any) -> int:
+def _swap(first: int, second: int, arrays: list[Array], result: Array) -> int:
     """1 if dim `second` changes faster than dim `first`, -1 if not, 0 if no operand can tell."""
     for a in arrays:
         d, e = first - result.ndim + a.ndim, second - result.ndim + a.ndim
@@ -253,7 +257,7 @@ NUMPYS = (
 )
 
 
-def to_float(array: Any) -> Any:
+def to_float(array: Array) -> Array:
     """Integers as the default float type; bfloat16 stays."""
     found = dtypes.from_numpy(array.dtype)
     if found.category >= dtypes.FLOATING:
@@ -261,7 +265,7 @@ def to_float(array: Any) -> Any:
     return backends.cast(array, dtypes.to_numpy(dtypes.get_default_dtype()))
 
 
-def xp_for(*arrays: Any) -> Any:
+def xp_for(*arrays: object) -> ArrayModule:
     """The array module of the first operand that is an array."""
     for a in arrays:
         found = backends.known(a)
@@ -272,9 +276,9 @@ def xp_for(*arrays: Any) -> Any:
     return np
 
 
-def kernel_for(record: Op, xp: Any) -> Any:
+def kernel_for(record: Op, xp: ArrayModule) -> Kernel:
     """The kernel of an op for an array module that is not numpy, with what its backend's calls need round it."""
-    backend = getattr(xp, "backend", None)
+    backend: backends.Backend | None = getattr(xp, "backend", None)
     if backend is not None:
         return backend.kernel_of(record)
     for backend in backends.registered():
@@ -283,7 +287,7 @@ def kernel_for(record: Op, xp: Any) -> Any:
     return record.kernel
 
 
-def different_devices(first: Any, second: Any) -> None:
+def different_devices(first: Array, second: Array) -> None:
     """Raise unless both arrays are of one device."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return
@@ -292,7 +296,7 @@ def different_devices(first: Any, second: Any) -> None:
         raise devices_error([str(a.device_of(first)), str(b.device_of(second))])
 
 
-def list_of(record: Op, name: str, tensors: Any) -> Any:
+def list_of(record: Op, name: str, tensors: Iterable[Tensor]) -> list[Tensor]:
     """A list of Tensors from any sequence of them; torch's errors otherwise.
 
     NotImplemented where one handles the call: Note [Calls that a class handles].
@@ -311,19 +315,19 @@ def list_of(record: Op, name: str, tensors: Any) -> Any:
         check_elements(tensors)
     except TypeError:
         if asks(tensors):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # the text looks for it
         raise
     if not tensors:
         raise ValueError(f"torch.{name}(): expected a non-empty list of Tensors")
     return list(tensors)
 
 
-def plain_list(tensors: Any) -> tuple[list[Tensor], list[Any], bool] | None:
+def plain_list(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Array], bool] | None:
     """A list of Tensors, their arrays, and whether one requires grad, where all are numpy's and of one type; None for
     what needs a closer look."""
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
         return None
-    arrays: list[Any] = []
+    arrays: list[Array] = []
     dtype = None
     requires = False
     for t in tensors:
@@ -339,7 +343,7 @@ def plain_list(tensors: Any) -> tuple[list[Tensor], list[Any], bool] | None:
     return (list(tensors), arrays, requires) if arrays else None
 
 
-def promoted_list(record: Op, tensors: list[Tensor]) -> list[Any]:
+def promoted_list(record: Op, tensors: list[Tensor]) -> list[Array]:
     """The arrays of a list, of one dtype and one device."""
     arrays = [raw_array(t) if record.channels_last else t._array for t in tensors]
     dtype, kind = arrays[0].dtype, arrays[0].__class__
@@ -357,12 +361,12 @@ def any_requires_grad(tensors: list[Tensor]) -> bool:
     return False
 
 
-def edges_of(tensors: list[Tensor]) -> list[Any]:
+def edges_of(tensors: list[Tensor]) -> list[graph.Edge | None]:
     """An edge for each tensor that requires grad, else None."""
     return [(t._edge or graph.edge_of(t)) if t._requires_grad and graph.requires_grad_of(t) else None for t in tensors]
 
 
-def pick(function: Any, index: int) -> Any:
+def pick(function: Public, index: int) -> Callable[..., Tensor]:
     """One output of a list-valued view op, for replay."""
     return lambda *args: function(*args)[index]
 
@@ -375,11 +379,11 @@ def rebase_constant(tensor: Tensor, name: str) -> None:
 class ConstantBackward0(Node):
     """The node of an in-place op without gradient (`zero_`, `fill_` with a number, random fills)."""
 
-    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+    def apply(self, grads: list[Tensor | None], needs: Sequence[bool]) -> Sequence[None]:
         return (None,) * len(self.next_edges)
 
 
-def write(name: str, target: Any, result: Any) -> None:
+def write(name: str, target: Array, result: Array) -> None:
     """Store an in-place result; refused, before anything is written, when shape or dtype do not fit."""
     if result is target:
         return
@@ -409,7 +413,7 @@ def warn_of_overload(name: str, old: str, *new: str) -> None:
     )
 
 
-def old_order(record: Any, function: Any, name: str, given: Sequence[Any], out: Any = None) -> Any:
+def old_order(record: Op, function: Public, name: str, given: Sequence[object], out: object = None) -> object:
     """A call in torch's order of 2018, the factor before the last tensors: `add(input, alpha, other)`."""
     first, number, *rest = given
     if isinstance(number, Tensor | bool) or not isinstance(number, int | float | complex | np.number):
@@ -421,7 +425,7 @@ def old_order(record: Any, function: Any, name: str, given: Sequence[Any], out: 
     return function(first, *rest, **{key: number}, **more)
 
 
-SHARED: dict[str, Any] = dict(
+SHARED: dict[str, object] = dict(
     all_ints=all_ints, any_requires_grad=any_requires_grad, as_array=as_array, check_arguments=check_arguments,
     dtype_class=dtypes.dtype,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,

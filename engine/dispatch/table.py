@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.core.slots import Slot, Slots
 from engine.tensor import Tensor
 
 if TYPE_CHECKING:
-    from engine.dispatch.record import Op
+    from engine.core.arrays import Array
+    from engine.dispatch.gate import Call
+    from engine.dispatch.record import Generated, Kernel, Launch, Op, Public
 
 __all__ = [
     "COMPOSITES",
@@ -24,6 +26,7 @@ __all__ = [
     "with_fact",
 ]
 
+T = TypeVar("T")
 _incomplete = [True]
 
 
@@ -35,36 +38,39 @@ class Providers(Slots):
     """What the table of ops needs of the ops, of sparse tensors and of the compiler."""
 
     lazy: Slot[Callable[[], None]]  # imports the families that are not imported yet
-    blocks: Slot[Callable[..., Any]]  # blocks(record): the kernel that cuts large arrays into blocks
+    blocks: Slot[Callable[[Op], Kernel]]  # blocks(record): the kernel that cuts large arrays into blocks
     onednn: Slot[Callable[[], None]]  # imports the kernels that call oneDNN
     cuda: Slot[Callable[[], bool]]  # whether kernels can be compiled for the GPU
-    elements: Slot[Callable[..., Any]]  # elements(record): the kernel of an op of single numbers on a GPU
-    proved: Slot[Callable[..., Any]]  # proved(kernel, own): the kernel that is compared with `own` at its first use
-    generated: Slot[Callable[..., Any]]  # generated(record, present, into): the generated kernel of an op
-    direct: Slot[Callable[..., Any]]  # direct(record, present): what launches generated code for few elements
+    elements: Slot[Callable[[Op], Kernel | None]]  # elements(record): the kernel of an op of single numbers on a GPU
+    # proved(kernel, own): the kernel that is compared with `own` at its first use
+    proved: Slot[Callable[[Kernel, Kernel], Kernel | None]]
+    generated: Slot[Callable[..., Generated]]  # generated(record, present, into): the generated kernel of an op
+    # direct(record, present): what launches generated code for few elements
+    direct: Slot[Callable[[Op, Kernel], Launch | None]]
     images: Slot[Callable[[], bool]]  # whether the kernels for channels-last images are there
-    dot: Slot[Callable[..., Any] | None] = None  # the product of matrices where BLAS's threads would be in the way
-    sparse_rows: Slot[Callable[..., Any]]  # sparse_rows(at, rows, shape): a sparse gradient
-    sparse_sized: Slot[Callable[..., Any]]  # a sparse tensor of zeros
+    # the product of matrices where BLAS's threads would be in the way
+    dot: Slot[Callable[[Array, Array], Array] | None] = None
+    sparse_rows: Slot[Callable[..., Tensor]]  # sparse_rows(at, rows, shape): a sparse gradient
+    sparse_sized: Slot[Callable[..., Tensor]]  # a sparse tensor of zeros
     rewrite: Slot[Callable[[Callable[[Op], bool]], None]] = _nothing  # write the texts of these ops again
-    compile: Slot[Callable[..., Any]]  # compile(module, ...): what `Module.compile` calls
+    compile: Slot[Callable[..., Call]]  # compile(module, ...): what `Module.compile` calls
 
 
 providers = Providers()
 
 
-class _Table(dict[str, Any]):
+class _Table(dict[str, T]):
     """A dict that imports the lazy families when a key is missing."""
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> T:
         if import_lazy():
             return self[name]
         raise KeyError(name)
 
 
 OPS: dict[str, Op] = _Table()  # every op by name
-PUBLIC: dict[str, Any] = _Table()  # what `engine.NAME` serves
-COMPOSITES: dict[str, Any] = {}  # the functions that are written with ops, by name
+PUBLIC: dict[str, Public] = _Table()  # what `engine.NAME` serves
+COMPOSITES: dict[str, FunctionType] = {}  # the functions that are written with ops, by name
 FUNCTIONS: dict[FunctionType, None] = {}  # every public function, in-place twin and operator: what listeners hear
 
 
@@ -83,7 +89,7 @@ def all_imported() -> None:
         delattr(owner, "__getattr__")
 
 
-def _lazy_attribute(owner: Any, name: str) -> Any:
+def _lazy_attribute(owner: object, name: str) -> object:
     if name[:2] != "__" and import_lazy():
         return getattr(owner, name)
     kind = f"type object '{owner.__name__}'" if isinstance(owner, type) else f"'{type(owner).__name__}' object"

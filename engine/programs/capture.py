@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine import backends
 from engine.backends.cuda import runtime as _runtime
@@ -33,6 +32,11 @@ from engine.core.grad_mode import mode, no_grad
 from engine.cuda.graphs import CUDAGraph, graph, graph_pool_handle
 from engine.cuda.streams import Stream, current_stream, stream
 from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from engine.dispatch.gate import Call
 
 __all__ = ["WARM_UPS", "CapturedStep"]
 
@@ -44,15 +48,16 @@ class CapturedStep:
     """A function that `engine.compile` captures as a CUDA graph; see the top of this file.  otherwise: the function to
     call without a GPU."""
 
-    def __init__(self, function: Callable[..., Any], otherwise: Callable[..., Any] | None = None) -> None:
+    def __init__(self, function: Call, otherwise: Call | None = None) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._otherwise = otherwise or function
-        self._kinds: OrderedDict[Any, Any] = OrderedDict()  # kind of arguments -> calls so far, or _Captured
-        self._pool: Any = None
-        self._stream: Any = None
+        # kind of arguments -> calls so far, or _Captured
+        self._kinds: OrderedDict[Hashable, int | _Captured] = OrderedDict()
+        self._pool: object = None
+        self._stream: Stream | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """The function's results.  RuntimeError (CaptureError) where it cannot be captured."""
         tensors: list[Tensor] = []
         kind = _kind((args, kwargs), tensors), mode.enabled
@@ -77,9 +82,10 @@ class CapturedStep:
             self._kinds.popitem(last=False)
         return made.replay(tensors)
 
-    def _aside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _aside(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """A call on the stream of the captures, as theirs will be."""
         outer = current_stream()
+        assert self._stream is not None
         self._stream.wait_stream(outer)
         with stream(self._stream):
             result = self._function(*args, **kwargs)
@@ -94,12 +100,12 @@ class _Captured:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        function: Call,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         tensors: list[Tensor],
-        pool: Any,
-        where: Any,
+        pool: object,
+        where: Stream,
     ) -> None:
         with no_grad():
             self.inputs = [t.detach().clone().requires_grad_(t._requires_grad) for t in tensors]
@@ -127,7 +133,7 @@ class _Captured:
         return self.result
 
 
-def _kind(value: Any, tensors: list[Tensor]) -> Any:
+def _kind(value: object, tensors: list[Tensor]) -> Hashable:
     """Return the key of a graph for an argument (shapes, dtypes, devices, plain values); append its Tensors to
     `tensors`."""
     if isinstance(value, Tensor):
@@ -146,12 +152,12 @@ def _kind(value: Any, tensors: list[Tensor]) -> Any:
     return type(value), value
 
 
-def _tensors(value: Any, found: list[Tensor]) -> list[Tensor]:
+def _tensors(value: object, found: list[Tensor]) -> list[Tensor]:
     _kind(value, found)
     return found
 
 
-def _replaced(value: Any, tensors: Any) -> Any:
+def _replaced(value: Any, tensors: Iterator[Tensor]) -> Any:
     """Nested values with the next of `tensors` for each Tensor, in the order of `_kind`."""
     if isinstance(value, Tensor):
         return next(tensors)

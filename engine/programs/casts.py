@@ -36,8 +36,8 @@ class Casts:
 
     @staticmethod
     def cast(
-        recorder: Recorder, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        recorder: Recorder, function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, Any]]:
         """The operands of a call as autocast has them."""
         op = getattr(function, "op", None)
         name = _CAST_AS.get(function.__name__, function.__name__) if op is None else op.name

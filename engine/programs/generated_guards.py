@@ -14,7 +14,6 @@ should; where not, nothing is watched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,7 @@ class Watch:
     """Dicts, version counters, and the classes and dicts of objects, as they are now."""
 
     def __init__(
-        self, dicts: Sequence[dict[Any, Any]], counters: Sequence[list[int]], objects: Sequence[Any] = ()
+        self, dicts: Sequence[dict[object, object]], counters: Sequence[list[int]], objects: Sequence[object] = ()
     ) -> None:
         from engine.kernels import compiler
 

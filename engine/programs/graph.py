@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from engine.fx.node import Node, nodes_in
 from engine.programs.recorder import Recorder
 from engine.programs.values import Call, Ref, Unsupported, mapped, record_of, refs_in, setitem
 from engine.tensor import Tensor, raw_array, wrap
+
+if TYPE_CHECKING:
+    from engine.dispatch.record import Public
 
 __all__ = [
     "array",
@@ -54,10 +57,10 @@ _F32 = np.dtype("float32")
 
 def graph_of(
     recorder: Recorder,
-    outputs: Any,
+    outputs: object,
     boundary: int | None = None,
     cotangents: int = 0,
-    target: Callable[[Call], Any] = lambda call: call.function,
+    target: Callable[[Call], Public] = lambda call: call.function,
     nodes: dict[int, Node] | None = None,
     names: Sequence[str] = (),
 ) -> Graph:
@@ -114,9 +117,9 @@ def _is_view(recorder: Recorder, call: Call) -> bool:
     return made is not None and source is not None and np.may_share_memory(raw_array(made), raw_array(source))
 
 
-def _take_apart(graph: Graph, result: Any, node: Node, note: Callable[[int, Node], None]) -> None:
+def _take_apart(graph: Graph, result: object, node: Node, note: Callable[[int, Node], None]) -> None:
     """Nodes for the tensors in what a call returned; in `meta`, which of them each is, and the kinds of all."""
-    kinds: list[Any] = []
+    kinds: list[object] = []
     node.meta["kinds"] = kinds
 
     def apart(result: Any, outer: Node) -> None:
@@ -143,15 +146,14 @@ def inputs(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if node.op == "placeholder" and "constant" not in node.meta]
 
 
-def name(node: Any) -> str:
+def name(node: object) -> str:
     """The name of the op that a node calls; empty for what calls none."""
     return record_of(node.target).name if isinstance(node, Node) and node.op == "call_function" else ""
 
 
 def op(node: Node) -> Op:
     """The op that a node calls, or what stands for it."""
-    found: Op = record_of(node.target)
-    return found
+    return record_of(node.target)
 
 
 def bound(node: Node) -> dict[str, Any]:
@@ -173,7 +175,7 @@ def reads(node: Node) -> list[Node]:
     return found
 
 
-def kind(node: Node) -> tuple[tuple[int, ...], Any]:
+def kind(node: Node) -> tuple[tuple[int, ...], np.dtype | None]:
     """The shape and the dtype of a node's tensor; () and None for several."""
     found = node.meta.get("kind")
     return ((), None) if found is None else (tuple(found[0]), found[1])
@@ -189,14 +191,14 @@ def single(node: Node) -> bool:
     return bool(kind(node)[1] == _F32)
 
 
-def array(value: Any) -> Any:
+def array(value: object) -> Any:  # an array or None
     """The array of a constant that stays as it is, or None for what is none."""
     if isinstance(value, Node) and "constant" in value.meta and "fresh" not in value.meta:
         return raw_array(value.meta["constant"]).view(np.ndarray)
     return None
 
 
-def maker(value: Any) -> Node | None:
+def maker(value: object) -> Node | None:
     """The call that gives a value, maybe as one of several; None for what no call gives."""
     while isinstance(value, Node) and value.target is operator.getitem:
         value = value.args[0]
@@ -238,7 +240,7 @@ def plain(value: Any) -> Any:
 # --- changes
 
 
-def constant(graph: Graph, value: Any, before: Node) -> Node:
+def constant(graph: Graph, value: object, before: Node) -> Node:
     """A new constant, of an array or a tensor, before another one or the first call."""
     tensor = value if isinstance(value, Tensor) else wrap(value)
     with graph.inserting_before(before):
@@ -248,7 +250,7 @@ def constant(graph: Graph, value: Any, before: Node) -> Node:
     return node
 
 
-def insert_call(graph: Graph, function: Any, args: tuple[Any, ...], kind: Any) -> Node:
+def insert_call(graph: Graph, function: Public, args: tuple[object, ...], kind: object) -> Node:
     """A new call that gives one tensor, before all calls that there are."""
     with graph.inserting_before(first_call(graph)):
         node = graph.call_function(function, args)
@@ -261,7 +263,7 @@ def first_call(graph: Graph) -> Node:
     return next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
 
 
-def reset(node: Node, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+def reset(node: Node, function: Public, args: tuple[object, ...], kwargs: dict[str, object] | None = None) -> None:
     """Make a node another call, which gives the same tensor."""
     node.target = function
     node._set_arguments(args, kwargs or {})

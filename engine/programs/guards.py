@@ -6,7 +6,7 @@ have held some times, by generated code (generated_guards.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
 from typing import Any
@@ -71,7 +71,7 @@ class Guard:
         self._watch: generated_guards.Watch | None = None
         self._times = 0  # that it held
 
-    def _set_by_hooks(self) -> list[tuple[int, Any]]:
+    def _set_by_hooks(self) -> list[tuple[int, str]]:
         return [
             (id(own), hook.name)
             for own in self.modules
@@ -157,7 +157,7 @@ class Elements:
         self.dicts, self.counters = [*map(_own, self.tensors)], [*map(_counter, self.tensors)]
         self.versions = self._versions()
 
-    def _versions(self) -> list[Any]:
+    def _versions(self) -> list[object]:
         aliases = sum([a.writes() for a in map(_aliases, self.tensors) if a is not None])
         return [*map(_first, self.counters), *map(_replaced, self.tensors), aliases]
 
@@ -174,12 +174,12 @@ class Elements:
 class Gradients:
     """Which tensors require grad, grad mode and its like, and whether hooks wait that a program would not call."""
 
-    def __init__(self, tensors: list[Tensor], hooks: list[Any]) -> None:
+    def __init__(self, tensors: list[Tensor], hooks: list[object]) -> None:
         self.tensors = [t for t in tensors if t._array.dtype.kind in "fcV"]
         self.hooks = hooks
         self.then, self.hooked = self._now(), self._hooked()
 
-    def _now(self) -> list[Any]:
+    def _now(self) -> list[object]:
         return [_environment(), [*map(bool, map(_needs, self.tensors))]]
 
     def _hooked(self) -> bool:
@@ -192,7 +192,7 @@ class Gradients:
         return self._now() == self.then and self._hooked() is self.hooked
 
 
-def _environment() -> tuple[Any, ...]:
+def _environment() -> tuple[object, ...]:
     return (
         mode.enabled,
         mode.inference,
@@ -202,21 +202,21 @@ def _environment() -> tuple[Any, ...]:
     )
 
 
-def of_parameters(hooks: dict[Any, Any]) -> bool:
+def of_parameters(hooks: Mapping[int, object]) -> bool:
     """Return whether hooks only set an attribute, in eval mode of parameters and buffers: what they compute is
     traced.
     """
     return all(getattr(type(hook), "of_parameters", False) for hook in hooks.values())
 
 
-def signature(value: Any, objects: list[Any] | None = None) -> Any:
+def signature(value: object, objects: list[object] | None = None) -> Hashable:
     """Structure, shapes, dtypes and other arguments of a call as a key; None for arguments that have no such key.
 
     objects: gets what is neither a tensor nor a plain value, and is a part of the key by its identity.
     """
     seen: dict[int, int] = {}
 
-    def of(v: Any) -> Any:
+    def of(v: Any) -> Hashable:
         if isinstance(v, Tensor):
             array = raw_array(v)
             if not isinstance(array, np.ndarray) or asks_channels_last(array):

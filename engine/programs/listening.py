@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.dispatch import FUNCTIONS, autocast, import_lazy
-from engine.dispatch.gate import Listener
+from engine.dispatch.gate import Call, Listener
 from engine.programs.recorder import Recorder
 from engine.programs.values import Unsupported, getitem, mapped, setitem, tensors_in
 from engine.random import default_generator
@@ -17,6 +17,7 @@ from engine.tensor import Tensor, wrap
 
 __all__ = ["recording", "run_recorded"]
 
+T = TypeVar("T")
 # What shows Python the values of a tensor.
 _READS: dict[FunctionType, str] = {
     vars(Tensor)[name]: name
@@ -43,8 +44,8 @@ def recording() -> bool:
 
 
 def run_recorded(
-    run: Callable[[], Any], inputs: Sequence[Tensor], recorder: Recorder | None = None
-) -> tuple[Recorder, Any]:
+    run: Callable[[], T], inputs: Sequence[Tensor], recorder: Recorder | None = None
+) -> tuple[Recorder, T]:
     """Call `run()` and note what it does with `inputs`: (the recorder, what it returned).
 
     Why the record cannot be replayed stands in the recorder's `failure`; `run` is not disturbed by it.
@@ -65,7 +66,7 @@ def run_recorded(
 def _listening(recorder: Recorder) -> Iterator[None]:
     """The functions report to the recorder."""
     begun: list[Listener] = []
-    rows: list[tuple[Listener, Any]] = [
+    rows: list[tuple[Listener, Iterable[Any]]] = [
         (_readers, _READS),
         (_wraps, (wrap,)),
         (_whole, {setitem: None, **recorder.whole}),
@@ -85,7 +86,7 @@ def _listening(recorder: Recorder) -> Iterator[None]:
             listener.end()
 
 
-def _hear(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]) -> Any:
+def _hear(function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object], proceed: Call) -> object:
     """A call that is noted, if it is one of the run."""
     recorder = _present[0] if _present else None
     if recorder is None:  # another thread's call, while the run ends
@@ -107,9 +108,7 @@ def _hear(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any],
     return result
 
 
-def _hear_index(
-    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]
-) -> Any:
+def _hear_index(function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object], proceed: Call) -> object:
     """`x[index]`: one call where tensors are in the index; one of no dims is a number, and the result then a view."""
     named = tensors_in(args[1:])
     if named and all(t.ndim for t in named):
@@ -125,19 +124,15 @@ def _listening_now() -> Recorder | None:
     return None
 
 
-def _hear_wrap(
-    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]
-) -> Any:
-    tensor = proceed(*args, **kwargs)
+def _hear_wrap(function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object], proceed: Call) -> object:
+    tensor: Tensor = proceed(*args, **kwargs)
     recorder = _listening_now()
     if recorder is not None:
         recorder.made(tensor)
     return tensor
 
 
-def _hear_read(
-    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[..., Any]
-) -> Any:
+def _hear_read(function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object], proceed: Call) -> object:
     recorder = _listening_now()
     if recorder is not None and args:
         number = recorder.numbers.get(id(args[0]))

@@ -7,7 +7,7 @@ Looked at in every call, so by functions that loop in C; where something is not 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, call, is_, itemgetter
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -42,7 +42,7 @@ def _alike(a: Any, b: Any) -> bool:
     return (type(a) in PLAIN or type(a) is MethodType) and bool(a == b) and str(a) == str(b)  # -0.0 equals 0.0
 
 
-def _entries(container: Any) -> dict[Any, Any]:
+def _entries(container: Any) -> dict[object, object]:
     """The entries of a list or a dict that are compared; none of another thing."""
     if type(container) not in _LISTS:
         return {}
@@ -57,7 +57,7 @@ class Attributes:
     free: attributes, (id of the module's dict, name), that may change.
     """
 
-    def __init__(self, modules: Sequence[Any], free: Iterable[tuple[int, Any]] = ()) -> None:
+    def __init__(self, modules: Sequence[object], free: Iterable[tuple[int, object]] = ()) -> None:
         self.modules = modules
         self.owns = [*map(_own, modules)]
         self.classes = [*map(type, modules)]
@@ -78,7 +78,7 @@ class Attributes:
         self.flat = list(chain.from_iterable(values))
         self.count = sum(map(len, self.owns))
 
-    def _compared(self, own: dict[str, Any]) -> Iterator[str]:
+    def _compared(self, own: dict[str, object]) -> Iterator[str]:
         for name, value in own.items():
             kind = type(value)
             if (kind in _COMPARED or (kind is tuple and _plain(value))) and (id(own), name) not in self.free:
@@ -112,7 +112,7 @@ class Attributes:
         self.take()
         return True
 
-    def _alike(self, owner: Any, now: dict[Any, Any], then: dict[Any, Any]) -> bool:
+    def _alike(self, owner: Any, now: Mapping[Any, object], then: Mapping[Any, object]) -> bool:
         return all(
             _alike(now.get(name, _GONE), then.get(name, _GONE)) or (id(owner), name) in self.free
             for name in {**now, **then}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import is_, itemgetter
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from engine.nn.modules.module import Module
@@ -15,6 +15,7 @@ from engine.tensor import Tensor
 __all__ = ["Names"]
 
 
+Entry = tuple[dict[str, object], str]  # globals, or the fields of an object, and a name in them
 _OWN = re.compile(r"(engine|torch|numpy)(\.|$)")
 
 
@@ -25,11 +26,11 @@ class Names:
     these, and of dicts, the entries of plain types that the code names (`args.beta`, `config["beta"]`).
     """
 
-    def __init__(self, function: Any, modules: Sequence[Module] = ()) -> None:
-        self.spaces: dict[tuple[int, str], tuple[Any, str]] = {}
-        self.cells: dict[int, Any] = {}
-        self.inner: dict[tuple[int, str], tuple[Any, str]] = {}
-        self.seen: set[Any] = set()
+    def __init__(self, function: object, modules: Sequence[Module] = ()) -> None:
+        self.spaces: dict[tuple[int, str], Entry] = {}
+        self.cells: dict[int, CellType] = {}
+        self.inner: dict[tuple[int, str], Entry] = {}
+        self.seen: set[object] = set()
         if function is not None:
             self._code_of(function, True)
         for module in modules:
@@ -79,9 +80,9 @@ class Names:
                 if isinstance(method, FunctionType) and not _OWN.match(method.__module__ or ""):
                     self._code_of(MethodType(method, owner), False, depth + 1)
 
-    def _entries_of(self, root: Any, names: set[str], keys: set[str], depth: int) -> None:
+    def _entries_of(self, root: object, names: set[str], keys: set[str], depth: int) -> None:
         """Entries of plain types of an object or a dict."""
-        space: Any
+        space: object
         if isinstance(root, dict):
             space, wanted = root, keys
         elif isinstance(root, type | Module | Tensor | ModuleType | FunctionType):
@@ -100,7 +101,7 @@ class Names:
         """Return whether all is as it was."""
         return _equal(self.read(), self.found)
 
-    def read(self) -> list[Any]:
+    def read(self) -> list[object]:
         """The values now."""
         found = [space.get(name) for space, name in self.spaces.values()]
         for cell in self.cells.values():
@@ -120,18 +121,18 @@ def _nothing() -> None:
     pass
 
 
-def _groups(pairs: Any) -> list[list[tuple[Any, str]]]:
-    found: dict[int, list[tuple[Any, str]]] = {}
+def _groups(pairs: Iterable[Entry]) -> list[list[Entry]]:
+    found: dict[int, list[Entry]] = {}
     for space, name in pairs:
         found.setdefault(id(space), []).append((space, name))
     return list(found.values())
 
 
-def _by_space(pairs: list[tuple[Any, str]]) -> tuple[Any, list[str]]:
+def _by_space(pairs: list[Entry]) -> tuple[dict[str, object], list[str]]:
     return pairs[0][0], [name for _, name in pairs]
 
 
-def _named(code: Any) -> tuple[set[str], set[str]]:
+def _named(code: CodeType) -> tuple[set[str], set[str]]:
     """Names and strings in a code object and those within it."""
     names, keys = set(code.co_names), {c for c in code.co_consts if isinstance(c, str)}
     for inner in code.co_consts:
@@ -142,7 +143,7 @@ def _named(code: Any) -> tuple[set[str], set[str]]:
     return names, keys
 
 
-def _equal(now: list[Any], then: list[Any]) -> bool:
+def _equal(now: list[object], then: list[object]) -> bool:
     if len(now) != len(then):
         return False
     if all(map(is_, now, then)):

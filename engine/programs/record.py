@@ -21,7 +21,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.core.grad_mode import no_grad
 from engine.core.layouts import strided
@@ -40,6 +40,9 @@ from engine.programs.sizes import Dim, Sizes
 from engine.programs.values import Call, Ref, mapped, setitem, tensors_in
 from engine.tensor import Size, Tensor, raw_array
 
+if TYPE_CHECKING:
+    from engine.dispatch.record import Public
+
 __all__ = ["RecordError", "leaf_name", "record"]
 
 
@@ -57,12 +60,12 @@ def _noted() -> set[str]:
     return {name for name, why in with_fact("recorded").items() if why not in ("draw", "inference")}
 
 
-def leaf_name(function: Any) -> str:
+def leaf_name(function: object) -> str:
     """The name of a function that stays whole; '' for others."""
-    return _leaf_names.get(function, "")
+    return _leaf_names.get(function, "")  # type: ignore[call-overload, no-any-return]  # any key
 
 
-_leaf_names: dict[Any, str] = {}
+_leaf_names: dict[FunctionType, str] = {}
 
 
 def _resolved(names: Iterable[str]) -> dict[FunctionType, str]:
@@ -89,9 +92,9 @@ def _resolved(names: Iterable[str]) -> dict[FunctionType, str]:
 
 
 def record(
-    function: Callable[..., Any],
-    args: tuple[Any, ...] = (),
-    kwargs: dict[str, Any] | None = None,
+    function: Callable[..., object],
+    args: tuple[object, ...] = (),
+    kwargs: dict[str, object] | None = None,
     *,
     leaves: Iterable[str] = (),
     names: Iterable[str] = (),
@@ -141,18 +144,18 @@ def _warner() -> Callable[[str], None]:
     return warn
 
 
-def _called(function: Any) -> str:
+def _called(function: object) -> str:
     return type(function).__name__ if isinstance(function, Module) else getattr(function, "__name__", repr(function))
 
 
 class _Builder:
     """A GraphModule from a recorder."""
 
-    def __init__(self, recorder: Recorder, function: Any, names: list[str]) -> None:
+    def __init__(self, recorder: Recorder, function: Public, names: list[str]) -> None:
         self.recorder, self.function = recorder, function
         self.nodes: dict[int, Node] = {}
         self.graph = graph_of(recorder, recorder.result, nodes=self.nodes, names=names)
-        self.sizes: dict[Any, Node] = {}
+        self.sizes: dict[tuple[object, ...], Node] = {}
 
     def build(self) -> GraphModule:
         calls = [n for n in self.graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
@@ -178,19 +181,19 @@ class _Builder:
     def meta(self, call: Call, node: Node) -> dict[str, Any]:
         """What the node of a call says in the end."""
         result = Ref(call.outputs[0]) if call.function is setitem else call.result
-        found = {"tensor_meta": mapped(result, lambda r: _meta(self.recorder.values[r.index]), Ref)}
+        found = {"tensor_meta": mapped(result, lambda r: _meta(self.recorder.values[r.index]), Ref)}  # type: ignore[arg-type]  # held
         if call.inplace:
             found["writes"] = True
         elif node.meta["view"]:
             found["view"] = True
         return found
 
-    def size(self, before: Node, size: Any) -> Any:
+    def size(self, before: Node, size: object) -> object:
         """The node that computes a size, before one that reads it; what is none of these itself."""
         if not isinstance(size, Dim):
             return size
         kind, first, second = size.whence
-        operands: tuple[Any, ...]
+        operands: tuple[object, ...]
         if kind == "size":
             operands = self.nodes[first], second
         else:
@@ -206,13 +209,13 @@ class _Builder:
             self.sizes[kind, *operands] = node
         return node
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Tensor]:
         """Make attributes of the constants, in the order in which they are read; their tensors by name.
 
         What the run made and the program writes to is copied first.
         """
         known = self.known()
-        root: dict[str, Any] = {}
+        root: dict[str, Tensor] = {}
         calls = self.first("placeholder")
         for node in dict.fromkeys(s for each in self.graph.nodes for s in each.all_input_nodes if "constant" in s.meta):
             tensor = node.meta["constant" if "fresh" in node.meta else "value"]

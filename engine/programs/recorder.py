@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,11 +20,14 @@ from engine.random import default_generator
 from engine.tensor import Tensor, raw_array
 
 if TYPE_CHECKING:
+    from engine.core.arrays import Array
     from engine.programs.casts import Casts
     from engine.programs.sizes import Sizes
     from engine.programs.training.step import Step
 
 __all__ = ["Recorder"]
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -46,7 +49,7 @@ class Recorder:
         inputs: Sequence[Tensor],
         *,
         hold: bool = True,
-        whole: Mapping[FunctionType, Any] | None = None,
+        whole: Mapping[FunctionType, object] | None = None,
         makers: frozenset[FunctionType] = frozenset(),
         sizes: Sizes | None = None,
         casts: Casts | None = None,
@@ -60,20 +63,22 @@ class Recorder:
         self.inside = False  # whether a call that is noted goes on
         self.failure: Unsupported | None = None
         self.calls: list[Call] = []
-        self.result: Any = None  # what the run returned, with Refs
+        self.result: object = None  # what the run returned, with Refs
         # of each value
         self.values: list[Tensor | None] = []
-        self.kinds: list[tuple[Any, Any]] = []  # shape and dtype
+        self.kinds: list[tuple[tuple[int, ...], np.dtype]] = []  # shape and dtype
         self.derived: list[bool] = []  # whether it depends on the inputs
         self.constants: dict[int, Tensor] = {}  # the tensors that no call made, by number
-        self.fresh: dict[int, Any] = {}  # of those that came up during the run: their elements when they were met
+        self.fresh: dict[int, Array] = {}  # of those that came up during the run: their elements when they were met
         # of each tensor, as long as it lives
         self.numbers: dict[int, int] = {}  # id -> its latest number
         self.arrays: dict[int, int] = {}  # id of its array -> the same
         self.exact: dict[int, int] = {}  # id of an input or constant -> its number
-        self.created: dict[int, Any] = {}  # ids of tensors that came up during the run, and not out of an op
-        self._living: dict[int, Any] = {}  # id of a tensor -> weak reference
-        self._places: dict[int, Any] = {}  # id of an array -> weak reference
+        self.created: dict[
+            int, weakref.ref[Tensor]
+        ] = {}  # ids of tensors that came up during the run, and not out of an op
+        self._living: dict[int, Callable[[], Any]] = {}  # id of a tensor -> weak reference
+        self._places: dict[int, Callable[[], Any]] = {}  # id of an array -> weak reference
         # writes
         self.expected: dict[int, tuple[list[int], int]] = {}  # id of a version counter -> it, its version at last
         self._states: list[tuple[Tensor, tuple[int, int]]] = []  # of constants, when they were met
@@ -126,7 +131,7 @@ class Recorder:
                 try:
                     living[key] = weakref.ref(thing, _forget(key, numbers, living))
                 except TypeError:  # an array of a kind that has no weak references: it lives as long as the recorder
-                    living[key] = lambda thing=thing: thing
+                    living[key] = lambda thing=thing: thing  # type: ignore[misc]  # a strong reference in a weak one's place
 
     def _alias(self, tensor: Tensor) -> int | None:
         """The number of the value whose array a tensor has."""
@@ -170,7 +175,7 @@ class Recorder:
         """Return whether a call now is one to note."""
         return not self.inside and self.failure is None and threading.get_ident() == self.owner
 
-    def see(self, value: Any) -> None:
+    def see(self, value: object) -> None:
         """Number the tensors of a call before it writes to any.  Unsupported if one has changed behind the recorder."""
         if self.step is not None and drawn() != self._drawn:
             raise Unsupported("random numbers are drawn in a way that no op shows")
@@ -183,12 +188,12 @@ class Recorder:
             elif known[1] != counter[0]:
                 raise Unsupported("a tensor is written to in a way that no op shows")
 
-    def expect(self, value: Any) -> None:
+    def expect(self, value: object) -> None:
         """The tensors of a call have the versions that they should have from here on."""
         for tensor in tensors_in(value):
             self.expected[id(tensor._vc)] = tensor._vc, tensor._vc[0]
 
-    def note(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def note(self, function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object], result: object) -> None:
         """Add one call."""
         self.drew()
         if result is NotImplemented:
@@ -215,16 +220,16 @@ class Recorder:
                 raise Unsupported(f"{name} returned a tensor that it was given")
             return
         if step is not None and inplace and function is not setitem:
-            self._note_saved(args[0], call.args[0])
+            self._note_saved(args[0], call.args[0])  # type: ignore[arg-type]  # tensors of an op in place
         self.add(call, None if function is setitem else result, made, sized, (args, kwargs), effect)
 
     def add(
         self,
         call: Call,
-        result: Any,
+        result: object,
         made: Sequence[Tensor] = (),
         derived: bool = True,
-        given: Any = (),
+        given: object = (),
         effect: bool = False,
     ) -> None:
         """Add a call that returned `result`, in which or in place of which it made tensors."""
@@ -242,7 +247,7 @@ class Recorder:
             if isinstance(thing, Tensor) and id(thing) not in self.numbers and id(raw_array(thing)) not in self.arrays:
                 self.add(Call(OPS["clone"].function, (before,), {}, [], False), thing, [thing])
 
-    def _depends(self, value: Any) -> bool:
+    def _depends(self, value: object) -> bool:
         """Return whether an argument depends on an input."""
         numbers = [self.numbers.get(id(t)) for t in tensors_in(value)]
         return any(i is not None and self.derived[i] for i in numbers)
@@ -259,7 +264,7 @@ class Recorder:
         else:
             self.warn(name)
 
-    def given(self, value: Any) -> Any:
+    def given(self, value: T) -> T:
         """The arguments of a call, or its keywords, as the op takes them."""
         return value if self.sizes is None else self.sizes.plain(value)
 
@@ -268,8 +273,8 @@ class Recorder:
         return self.casts is not None and self.casts.dissolves(function)
 
     def cast(
-        self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, function: FunctionType, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, Any]]:
         """The operands of a call under autocast, cast before it."""
         if self.casts is not None:
             return self.casts.cast(self, function, args, kwargs)
@@ -298,7 +303,7 @@ class Recorder:
             if any(_state(t) != state for t, state in self._states):
                 raise Unsupported("it writes to parameters, buffers or other tensors it keeps")
 
-    def attempt(self, step: Callable[..., object], *args: Any) -> None:
+    def attempt(self, step: Callable[..., object], *args: object) -> None:
         """One step of the recorder; what it cannot hold is its failure, the run goes on."""
         if self.failure is None:
             try:
@@ -318,8 +323,8 @@ def drawn() -> bytes:
     return bytes(default_generator.get_state()._array)
 
 
-def _forget(key: int, *tables: dict[int, Any]) -> Callable[[Any], None]:
-    def forget(_: Any) -> None:
+def _forget(key: int, *tables: dict[int, Any]) -> Callable[[object], None]:
+    def forget(_: object) -> None:
         for table in tables:
             table.pop(key, None)
 

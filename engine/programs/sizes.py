@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.programs.values import mapped
 from engine.tensor import Size, Tensor
@@ -15,26 +15,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Dim", "Sizes"]
 
+T = TypeVar("T")
+# ("size", number, dim), or an operator's name and its operands
+Whence = tuple[str, int, int]
+
 
 class Dim(int):
     """A size that remembers where it is from: `("size", number, dim)`, or an operator's name and its operands."""
 
     sizes: Sizes
-    whence: tuple[Any, Any, Any]
+    whence: Whence
 
-    def __new__(cls, value: int, whence: tuple[Any, Any, Any], sizes: Sizes) -> Dim:
+    def __new__(cls, value: int, whence: Whence, sizes: Sizes) -> Dim:
         made = super().__new__(cls, value)
         made.sizes, made.whence = sizes, whence
         return made
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
 
 
-def _arithmetic(name: str, reflected: bool) -> Any:
+def _arithmetic(name: str, reflected: bool) -> Callable[[Dim, int], object]:
     plain = getattr(int, f"__{'r' * reflected}{name}__")
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Dim, other: int) -> object:
         value = plain(self, other)
         if type(value) is not int or not self.sizes.open:
             return value
@@ -49,11 +53,11 @@ for _name in ("add", "sub", "mul", "floordiv", "mod"):
         setattr(Dim, f"__{'r' * _reflected}{_name}__", _arithmetic(_name, _reflected))
 
 
-def _negative(self: Any) -> Any:
+def _negative(self: Dim) -> int:
     return Dim(-int(self), ("mul", self, -1), self.sizes) if self.sizes.open else -int(self)
 
 
-Dim.__neg__ = _negative  # type: ignore[method-assign]
+Dim.__neg__ = _negative  # type: ignore[method-assign, assignment]  # of a Dim, as the rest
 
 
 class Sizes:
@@ -62,14 +66,15 @@ class Sizes:
     open = False
 
     @staticmethod
-    def plain(value: Any) -> Any:
+    def plain(value: T) -> T:
         """Arguments with ints for such sizes."""
-        return mapped(value, int, Dim)
+        found: T = mapped(value, int, Dim)
+        return found
 
     @staticmethod
-    def among(value: Any) -> bool:
+    def among(value: object) -> bool:
         """Return whether a size is among the arguments."""
-        found: list[Any] = []
+        found: list[Dim] = []
         mapped(value, found.append, Dim)
         return bool(found)
 
@@ -95,12 +100,13 @@ class Sizes:
         def shape(tensor: Tensor) -> Size:
             return Size(self.of(recorder, tensor, tuple(plain(tensor))))
 
-        def size(tensor: Tensor, dim: Any = None) -> Any:
+        def size(tensor: Tensor, dim: int | None = None) -> Size | int:
             if dim is None:
                 return shape(tensor)
             n = own["size"](tensor, dim)  # with its errors
             sizes = shape(tensor)
-            return sizes[operator.index(dim)] if sizes else n
+            found: int = sizes[operator.index(dim)] if sizes else n
+            return found
 
         def numel(tensor: Tensor) -> int:
             count: int = 1

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.dispatch import Op
 from engine.tensor import Tensor
 
+if TYPE_CHECKING:
+    from engine.dispatch.record import Public
+
 __all__ = ["Call", "Ref", "Unsupported", "getitem", "mapped", "record_of", "refs_in", "setitem", "tensors_in"]
+
+Leaf = TypeVar("Leaf")
 
 
 class Unsupported(Exception):
@@ -36,7 +42,7 @@ class _SetItem:
     varargs = None
     positional: tuple[str, ...] = ("input", "index", "value")
     params = positional
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, object] = {}
 
 
 class _GetItem(_SetItem):
@@ -53,14 +59,15 @@ class _Whole(_SetItem):
     name = ""
 
 
-setitem: Any = Tensor.__setitem__
-getitem: Any = Tensor.__getitem__
-_RECORDS = {setitem: _SetItem, getitem: _GetItem}
+setitem: FunctionType = Tensor.__setitem__  # type: ignore[assignment]  # a `def`
+getitem: FunctionType = Tensor.__getitem__  # type: ignore[assignment]
+_RECORDS: dict[object, type[_SetItem]] = {setitem: _SetItem, getitem: _GetItem}
 
 
-def record_of(function: Any) -> Any:
+def record_of(function: object) -> Op:
     """Return the record of a function: its op's, or one in that form of what is no op."""
-    return getattr(function, "op", _RECORDS.get(function, _Whole))
+    found: Op = getattr(function, "op", _RECORDS.get(function, _Whole))  # type: ignore[arg-type]  # a record in its form
+    return found
 
 
 class Call:
@@ -69,18 +76,22 @@ class Call:
     __slots__ = ("_read", "args", "effect", "function", "inplace", "kwargs", "outputs", "result")
 
     def __init__(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[int], inplace: bool
+        self,
+        function: Public,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        outputs: list[int],
+        inplace: bool,
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.outputs, self.inplace = outputs, inplace
-        self._read: tuple[Any, Any, list[int]] = (None, None, [])  # what `refs` was found in, and what it is
+        self._read: tuple[object, object, list[int]] = (None, None, [])  # what `refs` was found in, and what it is
         self.effect = False  # whether it does more than give its outputs: draws, writes to what it was not given
-        self.result: Any = None  # what it returned, with Refs
+        self.result: object = None  # what it returned, with Refs
 
     @property
     def op(self) -> Op:
-        found: Op = record_of(self.function)
-        return found
+        return record_of(self.function)
 
     @property
     def refs(self) -> list[int]:
@@ -103,7 +114,7 @@ class Call:
         return f"{self.outputs} = {self.function.__name__}{self.args}{self.kwargs or ''}"
 
 
-def mapped(value: Any, change: Callable[[Any], Any], leaf: type) -> Any:
+def mapped(value: Any, change: Callable[[Leaf], object], leaf: type[Leaf]) -> Any:
     """`value` with `change(x)` for every x of type `leaf` in nested lists, tuples, dicts and slices."""
     if isinstance(value, leaf):
         return change(value)
@@ -127,17 +138,17 @@ def mapped(value: Any, change: Callable[[Any], Any], leaf: type) -> Any:
     return value
 
 
-def _leaves(value: Any, leaf: type) -> Iterator[Any]:
-    found: list[Any] = []
+def _leaves(value: object, leaf: type[Leaf]) -> Iterator[Leaf]:
+    found: list[Leaf] = []
     mapped(value, found.append, leaf)
     return iter(found)
 
 
-def tensors_in(value: Any) -> list[Tensor]:
+def tensors_in(value: object) -> list[Tensor]:
     """The Tensors in nested lists, tuples, dicts and slices, in order."""
     return list(_leaves(value, Tensor))
 
 
-def refs_in(value: Any) -> list[Ref]:
+def refs_in(value: object) -> list[Ref]:
     """The Refs in nested lists, tuples, dicts and slices, in order."""
     return list(_leaves(value, Ref))

@@ -28,7 +28,8 @@ _refused: LRU[Hashable, bool] = LRU(1024)  # gradients that oneDNN has no fast c
 def _own(op: Any, *args: Any) -> Array:
     """Run the op's own kernel on arrays in torch's order, with oneDNN's products: BLAS's threads stay asleep."""
     given = [in_torch_order(a) if isinstance(a, np.ndarray) and a.ndim > 2 else a for a in args]
-    return OPS[op.__name__].kernel(fast_products, *given)
+    result: Array = OPS[op.__name__].kernel(fast_products, *given)  # type: ignore[assignment]  # one array
+    return result
 
 
 def _read_as_it_lies(x: Array, outputs: int, kernel: Sequence[int], padding: Sequence[int], groups: int) -> bool:
@@ -113,8 +114,14 @@ class _Layer:
     __slots__ = ("_given", "_plain", "_run", "used")
 
     def __init__(
-        self, plain: conv.Forward | conv.Slices, x: Array, w: Array, geometry: ConvGeometry, converted: bool
+        self,
+        plain: conv.Forward | conv.Slices,
+        x: tuple[int, ...],
+        w: tuple[int, ...],
+        geometry: ConvGeometry,
+        converted: bool,
     ) -> None:
+        """`x` and `w` are the shapes of input and weight."""
         self.used, self._plain = True, plain
         self._run: Callable[..., Array] | None = None
         self._given = x, w, geometry, converted

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.backends.onednn import library
 from engine.core import dtypes
@@ -29,6 +29,14 @@ from engine.programs.recorder import Recorder
 from engine.programs.values import Unsupported, tensors_in
 from engine.tensor import Tensor
 
+if TYPE_CHECKING:
+    from engine.dispatch.gate import Call
+
+    # of modules, and of what their attributes hold
+    Container = dict[Any, Any] | list[Any] | set[Any]
+    # one of them, the names in it that hooks set, and its entries
+    Contents = tuple[Container, set[str], dict[object, object]]
+
 __all__ = ["OptimizedModule", "compile"]
 
 _MOST_PLANS = 8  # plans of a module; the one used longest ago goes
@@ -38,13 +46,13 @@ class Registered(Slots):
     """The function of `engine/programs/training` that plans call, where that is loaded."""
 
     # trained(module, call): what runs a module with gradients; `call` runs it op by op
-    trained: Slot[Callable[[Module, Callable[..., Any]], Callable[..., Any]] | None] = None
+    trained: Slot[Callable[[Module, Call], Call] | None] = None
 
 
 registered = Registered()
 
 
-def compile(model: Module, *, verify: bool = True, dtype: Any = None) -> OptimizedModule:
+def compile(model: Module, *, verify: bool = True, dtype: dtypes.dtype | None = None) -> OptimizedModule:
     """`model` with a plan for each input shape that it meets in eval mode under `no_grad`; see README.md.
 
     With gradients it has plans of engine/programs/training, if that is loaded (`engine.compile` does).
@@ -68,7 +76,7 @@ _MULTIPLY = {
 }
 
 
-def _check_narrow(dtype: Any) -> None:
+def _check_narrow(dtype: dtypes.dtype) -> None:
     name = str(dtype).rpartition(".")[2]
     if dtype not in (dtypes.bfloat16, dtypes.int8):
         raise NotImplementedError(
@@ -87,7 +95,7 @@ def _check_narrow(dtype: Any) -> None:
 class OptimizedModule(Module):
     """The result of `compile`: the module, and its plans.  Its state_dict has torch's prefix `_orig_mod.`."""
 
-    def __init__(self, module: Module, verify: bool = True, dtype: Any = None) -> None:
+    def __init__(self, module: Module, verify: bool = True, dtype: dtypes.dtype | None = None) -> None:
         super().__init__()
         self._orig_mod = module
         self.training = module.training
@@ -101,7 +109,7 @@ class OptimizedModule(Module):
         own["_unstable"] = set()  # signatures of which one call has set attributes
         self.beneath(module)
 
-    def beneath(self, call: Callable[..., Any]) -> OptimizedModule:
+    def beneath(self, call: Callable[..., object]) -> OptimizedModule:
         """Let `call` run the module op by op, where a call of it would come here (`Module.compile`)."""
         module, own = self._orig_mod, self.__dict__
         own["_call"], own["_trained"] = call, registered.trained(module, call) if registered.trained else call
@@ -115,25 +123,25 @@ class OptimizedModule(Module):
                 raise
             return getattr(self._orig_mod, name)
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
         for name in ("_plans", "_state", "_stale", "_busy", "_unstable", "_trained", "_call"):
             del state[name]
         return state
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         super().__setstate__(state)
         self.__dict__.update(_plans=OrderedDict(), _state=None, _stale=None, _busy=threading.Lock(), _unstable=set())
         self.beneath(self._orig_mod)
 
-    def __deepcopy__(self, memo: dict) -> OptimizedModule:
+    def __deepcopy__(self, memo: dict[int, object]) -> OptimizedModule:
         import copy
 
         dtype = getattr(dtypes, self._narrow) if self._narrow else None
         return OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._verify, dtype)
 
     @property
-    def training_plans(self) -> list[Any]:
+    def training_plans(self) -> list[object]:
         """The plans with gradients: programs, None for what was met once, or the reason why there is none."""
         return list(getattr(self._trained, "plans", ()))
 
@@ -155,7 +163,7 @@ class OptimizedModule(Module):
         """The error of each plan against the module on its first input: (absolute, as a part of the largest value)."""
         return [getattr(plan, "error", None) for plan in self._plans.values()]
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         """The module's results."""
         call = self._call
         if recording():  # it is a part of what has a plan of its own
@@ -174,7 +182,7 @@ class OptimizedModule(Module):
         finally:
             self._busy.release()
 
-    def _planned(self, key: Any, args: tuple, kwargs: dict, same: bool) -> Any:
+    def _planned(self, key: Hashable, args: tuple[object, ...], kwargs: dict[str, object], same: bool) -> Any:
         module, call, own = self._orig_mod, self._call, self.__dict__
         if not same and (self._state is None or not self._state.held()):
             now = _guard(module)
@@ -213,7 +221,7 @@ def _guard(module: Module) -> Guard:
     return Guard(module.modules(), elements=True)
 
 
-def _containers(value: Any) -> Iterator[Any]:
+def _containers(value: Any) -> Iterator[object]:
     """Yield the parts of a result that are neither a tensor nor a plain number, string or container."""
     if isinstance(value, Tensor) or value is None or type(value) in (int, float, bool, str):
         return
@@ -227,20 +235,20 @@ def _containers(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _attributes(modules: list[dict]) -> list[tuple[Any, set[str], dict]]:
+def _attributes(modules: list[dict[str, Any]]) -> list[Contents]:
     """Attributes of modules but those that hooks set, and what they are now; of lists, dicts and sets the entries."""
-    kept: list[tuple[Any, set[str]]] = []
+    kept: list[tuple[Container, set[str]]] = []
     for own in modules:
         kept.append((own, {h.name for h in own["_forward_pre_hooks"].values() if of_parameters({0: h})}))
         kept += [(v, set()) for v in own.values() if type(v) in (list, dict, OrderedDict, set)]
     return [(own, but, _entries(own) if own else {}) for own, but in kept]
 
 
-def _entries(own: Any) -> dict:
+def _entries(own: Container) -> dict[object, object]:
     return own.copy() if type(own) is dict else {**own} if isinstance(own, dict) else dict(enumerate(own))
 
 
-def _changes(before: list[tuple[Any, set[str], dict]]) -> Iterator[tuple[Any, Any]]:
+def _changes(before: list[Contents]) -> Iterator[tuple[Container, object]]:
     """(owner, name) of attributes, and entries of one, that are other things than they were."""
     for own, but, then in before:
         if not own and not then:  # as most are: tables of hooks
@@ -254,14 +262,19 @@ def _changes(before: list[tuple[Any, set[str], dict]]) -> Iterator[tuple[Any, An
                 yield own, name
 
 
-def _changed(before: list[tuple[Any, set[str], dict]]) -> str:
+def _changed(before: list[Contents]) -> str:
     """The name of the first of `_changes`; empty if there is none."""
     return next((str(name) for _, name in _changes(before)), "")
 
 
 def _make(
-    call: Callable[..., Any], args: tuple, kwargs: dict, verify: bool, narrow: str, before: Any
-) -> tuple[InferencePlan | str | None, Any]:
+    call: Call,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    verify: bool,
+    narrow: str,
+    before: list[Contents],
+) -> tuple[InferencePlan | str | None, object]:
     """Run a module op by op: (a plan of what it did, or why there is none; its result).
 
     before: `_attributes` of it.  None instead of a plan if they are others now: one more call would change them again.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from engine.programs.graph import array, bound, calls_of, constant, kind, maker,
 from engine.programs.graph import written as written_between
 from engine.programs.inference.plan import Environment, generic
 from engine.tensor import raw_array, wrap
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
 
 __all__ = ["Attention", "compute", "find", "join_layers", "scores"]
 
@@ -39,7 +42,7 @@ class _Pattern:
     """
 
     def __init__(
-        self, calls: list[Node], out: Node, operands: tuple[Node, Node, Node], mask: Any, scale: float
+        self, calls: list[Node], out: Node, operands: tuple[Node, Node, Node], mask: object, scale: float
     ) -> None:
         self.calls, self.out, self.operands, self.mask, self.scale = calls, out, operands, mask, scale
         self.transposed = len(calls) > 1
@@ -144,7 +147,7 @@ def _written(graph: Graph, last: Node) -> _Pattern | None:
     """A product of softmax's result: attention that a model wrote out."""
     calls = [last]
 
-    def made_of(value: Any) -> Node | None:
+    def made_of(value: object) -> Node | None:
         """Return the call that makes a value with no other reader; None without one."""
         if (
             not isinstance(value, Node)
@@ -279,7 +282,7 @@ def _turns(call: Node) -> bool:
 # --- its step
 
 
-def _example(entry: Attention) -> Any:
+def _example(entry: Attention) -> Callable[[Array | None], None] | None:
     """Build the function of an attention layer for arrays of its sizes; None if no kernel serves it."""
     made = {n: np.empty(shape(n), np.float32) for n in entry.layers}
     return compute(entry, made, np.empty(shape(entry.out), np.float32), None)
@@ -287,7 +290,7 @@ def _example(entry: Attention) -> Any:
 
 def compute(
     entry: Attention, made: dict[Node, np.ndarray], out: np.ndarray, buffer: np.ndarray | None
-) -> Callable[[Any], None] | None:
+) -> Callable[[Array | None], None] | None:
     """Build the function that computes `out` from the results of layers, at these addresses, given the mask, if that is
     none of the module's; None where oneDNN has no kernel for it.
 

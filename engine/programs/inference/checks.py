@@ -18,7 +18,7 @@ TOLERANCE = 1e-5
 NARROW = 0.5  # of plans in bfloat16 and int8, whose error is reported: what is further off is broken
 
 
-def copies(value: Any, order: Any = None) -> Any:
+def copies(value: object, order: np.random.Generator | None = None) -> Any:
     """The arguments with copies of their tensors, the elements shuffled if `order` is a generator."""
     made: dict[int, Tensor] = {}
 
@@ -33,7 +33,9 @@ def copies(value: Any, order: Any = None) -> Any:
     return mapped(value, copy, Tensor)
 
 
-def check(call: Callable[..., Any], plan: InferencePlan, given: tuple[Any, ...], wanted: Any, near: float) -> None:
+def check(
+    call: Callable[..., object], plan: InferencePlan, given: tuple[object, ...], wanted: object, near: float
+) -> None:
     """Raise Unsupported unless the plan gives what the module gives."""
     with no_grad():
         plan.error = _compare(plan(tensors_in(copies(given))), wanted, "on the first input", near)
@@ -47,7 +49,7 @@ def check(call: Callable[..., Any], plan: InferencePlan, given: tuple[Any, ...],
         _compare(plan(tensors_in(other)), wanted, "on other values of the same shapes", near)
 
 
-def _compare(found: Any, wanted: Any, where: str, near: float) -> tuple[float, float]:
+def _compare(found: Any, wanted: object, where: str, near: float) -> tuple[float, float]:
     """(largest absolute difference, largest one as a part of the largest value of its tensor)."""
     most = part = 0.0
     pairs = list(zip(tensors_in(found), tensors_in(wanted), strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -83,7 +83,7 @@ def layer(lowering: _Lowering, position: int, call: Node) -> Fused | None:
     return fused
 
 
-def _follows(lowering: _Lowering, call: Node, fused: Fused) -> tuple[Any, ...] | None:
+def _follows(lowering: _Lowering, call: Node, fused: Fused) -> tuple[object, ...] | None:
     if name(call) != "add":
         return activation(call)
     given = bound(call)

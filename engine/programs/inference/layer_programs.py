@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,14 @@ from engine.programs.graph import shape as shape_of
 from engine.programs.inference.layers import LAYERS, MEANS, Fused, pooling
 from engine.programs.inference.plan import Environment
 from engine.tensor import raw_array, wrap
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
+    from engine.ops.generated import stages
+    from engine.programs.inference.lowering import _Lowering
+    from engine.programs.inference.plan import Step
+
+    Gives = Callable[[Environment], Array]
 
 __all__ = ["Programs"]
 
@@ -36,23 +44,23 @@ _GAIN = 0.95  # the time of layers that are joined, of that of the same layers o
 class _Layer:
     """A layer: its stages, and the arrays that each call has elsewhere, (what gives it, its place), in their order."""
 
-    def __init__(self, entry: Fused, step: Any) -> None:
+    def __init__(self, entry: Fused, step: Step) -> None:
         self.entry, self.step = entry, step
-        self.code: Any = None
-        self.gives: list[tuple[Callable[..., Any], Any]] = []
+        self.code: Any = None  # a `stages.Layer`, or None
+        self.gives: list[tuple[Gives, stages.Place | None]] = []
         self.deferred: list[Node] = []  # values that such arrays are made of
 
 
 class Programs:
     """The steps of a plan, `made` (each with its call, if it is an op's), in which runs of layers become programs."""
 
-    def __init__(self, lowering: Any, step_of: Any) -> None:
+    def __init__(self, lowering: _Lowering, step_of: type[Step]) -> None:
         self.lowering, self.step_of = lowering, step_of
-        self.made: list[tuple[Any, Any]] = []
+        self.made: list[tuple[Node | None, Step]] = []
         self._run: list[_Layer] = []
         self._on = processor.available() and not lowering.narrowing
 
-    def put(self, call: Any, step: Any, entry: Fused | None = None, place: np.ndarray | None = None) -> None:
+    def put(self, call: Node | None, step: Step, entry: Fused | None = None, place: np.ndarray | None = None) -> None:
         """The next step; entry: the layer that it is, whose result goes to `place` or is made anew in each call."""
         layer = self._layer(entry, place, step) if entry is not None and self._on else None
         if layer is None or {other.entry.out for other in self._run} & {*layer.deferred} or self._heavy(layer):
@@ -77,7 +85,7 @@ class Programs:
             found[first.reads[0]] = i + 1
         return found
 
-    def _kind(self, entry: Any) -> str:
+    def _kind(self, entry: object) -> str:
         """Return the kind of a convolution for joining layers: "depthwise", "product" or ""."""
         if not isinstance(entry, Fused) or op(entry.call).name != "convolution":
             return ""
@@ -108,7 +116,7 @@ class Programs:
         """Return whether the run would hold too much with another layer."""
         return sum(_weight(each.entry) for each in (*self._run, layer)) > _HELD
 
-    def _layer(self, entry: Fused, place: np.ndarray | None, step: Any) -> _Layer | None:
+    def _layer(self, entry: Fused, place: np.ndarray | None, step: Step) -> _Layer | None:
         from engine.ops.convolution import generated_winograd as winograd
         from engine.ops.generated import stages
 
@@ -120,7 +128,7 @@ class Programs:
         if _work(entry) > _LARGEST or _weight(entry) > _HEAVY:
             return None
 
-        def operand(number: Node, planar: bool = False) -> Any:
+        def operand(number: Node, planar: bool = False) -> stages.Place:
             source = lowering.source(number, image)
             if isinstance(source, np.ndarray):
                 return stages.Place(source)
@@ -153,16 +161,16 @@ class Programs:
                 layer.code = stages.points(x, lowering.chosen[entry.out], out, added)
                 return layer
             weight, bias = (array_of(given[n]) for n in ("weight", "bias"))
-            geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
+            stride, padding, dilation = (tuple(given[n]) for n in ("stride", "padding", "dilation"))
             layer.code = stages.of_convolution(
-                x, size, planar, weight, bias, out, result, *geometry, given["groups"], added, post
+                x, size, planar, weight, bias, out, result, stride, padding, dilation, given["groups"], added, post
             )
         else:
             weight, bias = (array_of(given[n]) for n in ("weight", "bias"))
             layer.code = stages.of_linear(math.prod(size[:-1]), x, weight, bias, out, added, post)
         return layer if layer.code is not None else None
 
-    def _program(self, run: list[_Layer], codes: list[Any]) -> Any:
+    def _program(self, run: list[_Layer], codes: list[stages.Layer]) -> Step:
         """The step of all of them, which `codes` do."""
         reads = [n for layer in run for n in layer.step.reads]
         writes = [n for layer in run for n in layer.step.writes]
@@ -170,7 +178,7 @@ class Programs:
         return self.step_of(name, _running(run, codes), reads, writes)
 
 
-def _running(run: list[_Layer], codes: list[Any]) -> Callable[[Environment], None]:
+def _running(run: list[_Layer], codes: list[stages.Layer]) -> Callable[[Environment], None]:
     """Return a function that runs the layers in an environment, as these `stages.Layer`."""
     from engine.backends.onednn.primitives import ready
 
@@ -190,7 +198,7 @@ def _running(run: list[_Layer], codes: list[Any]) -> Callable[[Environment], Non
     return running
 
 
-def _compiled(codes: list[Any]) -> Any:
+def _compiled(codes: list[stages.Layer]) -> Callable[[], None]:
     from engine.backends.cpu import threads
     from engine.kernels.program import Program
 
@@ -214,7 +222,7 @@ def _weight(entry: Fused) -> int:
 class _Trial:
     """A run of layers as a program against the steps there are, with numbers drawn for what they read."""
 
-    def __init__(self, lowering: Any, run: list[_Layer]) -> None:
+    def __init__(self, lowering: _Lowering, run: list[_Layer]) -> None:
         self.lowering, self.run = lowering, run
         self.random = np.random.default_rng(0)
         self.environment: Environment = {}
@@ -231,7 +239,7 @@ class _Trial:
                 return launch.proven(f"{op(layer.entry.call).name} in plans", [], what)
         return True
 
-    def faster(self, program: Callable[[Environment], None]) -> bool:
+    def faster(self, program: Callable[[Environment], object]) -> bool:
         """Return whether a program takes no longer than the steps."""
         from engine.ops.generated import launch
 
@@ -243,7 +251,7 @@ class _Trial:
 
         return not launch.slower(lambda: program(environment), plain, 1.0)
 
-    def joined(self) -> list[Any]:
+    def joined(self) -> list[stages.Layer]:
         """The code of all layers, in which some are joined: depthwise convolutions and products beside them."""
         from engine.ops.generated import launch, stages
 
@@ -255,7 +263,7 @@ class _Trial:
                 if len(parts) < 2 + before or not all(map(self._only, parts, parts[1:])) or None in codes[of]:
                     continue
                 given = [layer.code for layer in parts]
-                made = stages.joined(*([None] * (1 - before)), *given)
+                made = stages.joined(given[0] if before else None, given[before], given[before + 1])
                 if made is None:
                     continue
                 separate, together = _compiled(given), _compiled([made])
@@ -279,7 +287,7 @@ class _Trial:
                 array[...] = drawn[number]
             run()
             found.append(np.array(buffers[out]))
-        return launch.proven("layers that are joined in plans", [], launch.difference(*found))
+        return launch.proven("layers that are joined in plans", [], launch.difference(found[0], found[1]))
 
     def _only(self, layer: _Layer, after: _Layer) -> bool:
         """Return whether the next layer alone reads the result of one, in memory of the plan."""
@@ -294,7 +302,7 @@ class _Trial:
         buffers = [lowering.buffers[n] for n in entry.reads if n in lowering.buffers]
         numbers = [self.random.standard_normal(b.shape, np.float32) for b in buffers]
 
-        def result(run: Callable[[Environment], None]) -> Any:
+        def result(run: Callable[[Environment], object]) -> Array:
             for buffer, drawn in zip(buffers, numbers):
                 buffer[...] = drawn
             run(environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from engine.dispatch import Op
 from engine.fx.node import Node
@@ -16,7 +17,7 @@ from engine.programs.graph import bound, op
 __all__ = ["LAYERS", "MEANS", "POOLS", "Fused", "activation", "pooling"]
 
 
-def activation(call: Node) -> tuple | None:
+def activation(call: Node) -> tuple[Any, ...] | None:
     """An element-wise op as ("eltwise", algorithm, alpha, beta); None if it is none of oneDNN's."""
     from engine.backends.onednn import _abi
 
@@ -30,7 +31,7 @@ def activation(call: Node) -> tuple | None:
     return "eltwise", getattr(_abi, algorithm), float(alpha), float(beta)
 
 
-_ACTIVATIONS: dict[Op, Callable[[dict], tuple]] = {
+_ACTIVATIONS: dict[Op, Callable[[dict[str, Any]], tuple[Any, ...]]] = {
     activations.relu.op: lambda a: ("RELU", 0, 0),
     activations.leaky_relu.op: lambda a: ("RELU", a["negative_slope"], 0),
     activations.hardtanh.op: lambda a: ("CLIP", a["min_val"], a["max_val"]),
@@ -47,7 +48,7 @@ MAX_POOLS = frozenset([pools.max_pool2d_values.op, pools.max_pool3d_values.op])
 POOLS = MAX_POOLS | {pools.avg_pool2d_values.op, pools.avg_pool3d_values.op}
 
 
-def pooling(call: Node) -> tuple | None:
+def pooling(call: Node) -> tuple[Any, ...] | None:
     """The arguments of `arrays.pooling` after its arrays; None where oneDNN counts otherwise."""
     from engine.backends.onednn import _abi
     from engine.ops.pooling.onednn import average
@@ -57,7 +58,7 @@ def pooling(call: Node) -> tuple | None:
     if op(call) in MAX_POOLS:
         return _abi.POOLING_MAX, kernel, stride, padding, tuple(given["dilation"])
     how = (given[n] for n in ("ceil_mode", "count_include_pad", "divisor_override"))
-    algorithm = average(kernel, padding, *how)
+    algorithm = average(kernel, padding, *how)  # type: ignore[no-untyped-call]  # of the ops
     return None if algorithm is None else (algorithm, kernel, stride, padding, (1,) * len(kernel))
 
 
@@ -65,7 +66,7 @@ class Fused:
     """A layer and what follows it: `post` a chain of ("eltwise", ...) and ("add", the other operand)."""
 
     def __init__(self, call: Node, position: int) -> None:
-        self.call, self.position, self.post = call, position, list[tuple]()
+        self.call, self.position, self.post = call, position, list[tuple[Any, ...]]()
         self.out = call
         self.image = op(call).name != "linear"  # it reads (N, C, *size), channels-last; else rows
         self.makes_image = self.image and op(call) not in MEANS

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,10 +37,20 @@ from engine.programs.recorder import Recorder
 from engine.programs.values import Ref, Unsupported, mapped, refs_in
 from engine.tensor import raw_array, rewrap
 
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
+
+    Post = tuple[Any, ...]  # what oneDNN does with the result of a layer: a name and its numbers or arrays
+    Entry = Node | Fused | attention.Attention
+    Gives = Callable[[Environment], np.ndarray]
+
 __all__ = ["lower"]
 
 _F32 = np.dtype("float32")
-_NARROW = {"bfloat16": np.dtype("uint16"), "int8": np.dtype("int8")}  # the arrays: of bfloat16 its bits
+_NARROW: dict[str, np.dtype] = {
+    "bfloat16": np.dtype("uint16"),
+    "int8": np.dtype("int8"),
+}  # the arrays: of bfloat16 its bits
 _SCORES = "scores"  # stands for those of attention where values are nodes
 
 
@@ -106,7 +116,7 @@ class _Lowering:
         self.taken: set[int] = set()  # positions of calls that are part of an earlier layer
         self.blocks: list[np.ndarray] = []  # bytes
         self.free: list[int] = []
-        self.block_of: dict[Any, int] = {}  # value -> its block
+        self.block_of: dict[object, int] = {}  # value -> its block
         self.buffers: dict[Node, np.ndarray] = {}  # value -> its array there
         self.image: dict[Node, bool] = {}  # lowered value -> whether it is laid out channels-last
         self.chosen: dict[Node, Any] = {}  # value -> what computes it
@@ -117,7 +127,7 @@ class _Lowering:
         self.groups: dict[Node, Node] = {}  # of each value, one for all that share its memory
 
     def steps(self) -> list[Step]:
-        order: list[tuple[int, Any]] = []
+        order: list[tuple[int, Entry]] = []
         found_attention = {} if self.narrowing else attention.find(self.graph)
         self.calls, self.groups = calls_of(self.graph), memory(self.graph)
         for i, call in enumerate(self.calls):
@@ -213,14 +223,14 @@ class _Lowering:
 
     # --- memory
 
-    def _escapes(self, entries: list[Any]) -> set[Node]:
+    def _escapes(self, entries: Sequence[Entry]) -> set[Node]:
         found = set(self.outputs)
         for entry in entries:
             if isinstance(entry, Node) and (entry.meta["inplace"] or entry.meta["view"]):
                 found.update(reads(entry))
         return found
 
-    def _block(self, number: Any, nbytes: int) -> np.ndarray:
+    def _block(self, number: object, nbytes: int) -> np.ndarray:
         """A free block of the plan for a value: the smallest that is large enough, else a new one."""
         fitting = [b for b in self.free if self.blocks[b].nbytes >= nbytes]
         if fitting:
@@ -232,7 +242,7 @@ class _Lowering:
         self.block_of[number] = chosen
         return self.blocks[chosen]
 
-    def give_back(self, number: Any) -> None:
+    def give_back(self, number: object) -> None:
         """Its block is free from here on."""
         self.free.append(self.block_of.pop(number))
 
@@ -245,7 +255,7 @@ class _Lowering:
 
     # --- steps
 
-    def allot(self, entry: Fused, dying: set[Node], rows: int | None = None) -> np.ndarray | None:
+    def allot(self, entry: Fused | attention.Attention, dying: set[Node], rows: int | None = None) -> np.ndarray | None:
         """The memory for a result, or `rows` of it; None if each call makes it anew."""
         number = entry.out
         place: np.ndarray | None = None
@@ -268,6 +278,7 @@ class _Lowering:
     def _attention(self, entry: attention.Attention) -> Step:
         place = self.allot(entry, set())
         made = {n: self.buffers[n] for n in entry.layers}
+        assert place is not None
         buffer = self._block(_SCORES, 4 * math.prod(attention.scores(entry))).view(_F32)
         compute = attention.compute(entry, made, place, buffer)
         self.give_back(_SCORES)
@@ -281,7 +292,7 @@ class _Lowering:
 
         return Step("attention", step, entry.reads, [entry.out])
 
-    def _piece(self, piece: parts.Piece, entries: list[Any], last: dict[Node, int]) -> Step:
+    def _piece(self, piece: parts.Piece, entries: Sequence[Any], last: dict[Node, int]) -> Step:
         name, run = parts.step(self, piece, entries, last)
         return Step(name, run, [n for e in entries for n in e.reads], [e.out for e in entries])
 
@@ -304,9 +315,9 @@ class _Lowering:
     def examples(self, fused: Fused, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         return self.example(fused.reads[0], fused.image, rows), self.example(fused.out, fused.image, rows)
 
-    def posts(self, entry: Fused, place: np.ndarray | None, rows: int | None = None) -> list[tuple]:
+    def posts(self, entry: Fused, place: np.ndarray | None, rows: int | None = None) -> list[Post]:
         """The chain for oneDNN; an operand that is in `place` is added where it is."""
-        chain: list[tuple] = []
+        chain: list[Post] = []
         for p in entry.post:
             if p[0] != "add":
                 chain.append(p)
@@ -318,12 +329,12 @@ class _Lowering:
         return chain
 
     @staticmethod
-    def _added(like: np.ndarray) -> tuple:
+    def _added(like: np.ndarray) -> Post:
         from engine.backends.onednn import _abi
 
         return "binary", _abi.BINARY_ADD, like
 
-    def prepared(self, entry: Fused, x: Any, out: Any, chain: Sequence[tuple]) -> Any:
+    def prepared(self, entry: Fused, x: Array, out: Array, chain: Sequence[Post]) -> Any:
         from engine.backends.onednn import prepared
 
         given = bound(entry.call)
@@ -339,10 +350,11 @@ class _Lowering:
         scales = scales if narrow else (1.0, None)
         if not entry.image:
             return prepared.product(x, weight, bias, out, chain, scales)
-        geometry = [tuple(given[n]) for n in ("stride", "padding", "dilation")]
+        stride, padding, dilation = (tuple(given[n]) for n in ("stride", "padding", "dilation"))
+        groups = given["groups"]
         if given["transposed"]:
-            return prepared.transposed(x, weight, bias, out, *geometry, given["groups"], chain)
-        return prepared.convolution(x, weight, bias, out, *geometry, given["groups"], chain, scales)
+            return prepared.transposed(x, weight, bias, out, stride, padding, dilation, groups, chain)
+        return prepared.convolution(x, weight, bias, out, stride, padding, dilation, groups, chain, scales)
 
     def _layer_step(self, entry: Fused, place: np.ndarray | None) -> Step:
         from engine.backends.onednn.primitives import address
@@ -386,7 +398,7 @@ class _Lowering:
         name = "+".join([op(entry.call).name, *(p[0] for p in chain)])
         return run, name + (f" in {self.narrowing}" if entry.out in self.narrowed else "")
 
-    def _faster(self, entry: Fused, run: Any, x: Any, out: Any, chain: Sequence[tuple]) -> Any:
+    def _faster(self, entry: Fused, run: Any, x: Array, out: Array, chain: Sequence[Post]) -> Any:
         """`run`, or what is generated for such a convolution and was faster in a trial."""
         from engine.kernels import processor
 
@@ -409,7 +421,7 @@ class _Lowering:
         others = [n for n in entry.others if place is None or self.buffers.get(n) is not place]
         return [entry.reads[0], *others]
 
-    def finish(self, entry: Fused, place: np.ndarray | None) -> Any:
+    def finish(self, entry: Fused | attention.Attention, place: np.ndarray | None) -> Gives:
         """Return a function that gives the array for an entry's result, and the environment its Tensor."""
         as_channels_last = False
         if op(entry.call) in LAYERS:
@@ -417,7 +429,7 @@ class _Lowering:
             as_channels_last = asks_channels_last(raw_array(weight))
         return self._finish(entry.out, place, entry.makes_image, as_channels_last)
 
-    def _narrower(self, entry: Fused, x: np.ndarray) -> Any:
+    def _narrower(self, entry: Fused, x: np.ndarray) -> tuple[Any, np.ndarray] | None:
         """(the copy of what a layer reads, where that goes) if it is in float32, else None."""
         from engine.backends.onednn import prepared
 
@@ -449,7 +461,7 @@ class _Lowering:
             return lambda environment: _channels_last(raw_array(environment[number]))
         return lambda environment: np.ascontiguousarray(in_torch_order(raw_array(environment[number])))
 
-    def _finish(self, number: Node, place: np.ndarray | None, image: bool, as_channels_last: bool) -> Any:
+    def _finish(self, number: Node, place: np.ndarray | None, image: bool, as_channels_last: bool) -> Gives:
         """Return a function that gives the array for a result, and the environment its Tensor."""
         if place is not None:
             shown = number in self.shown
@@ -479,6 +491,6 @@ def _shaped(flat: np.ndarray, shape: tuple[int, ...], image: bool) -> np.ndarray
     return converted.transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
 
 
-def _channels_last(array: Any) -> np.ndarray:
+def _channels_last(array: Array) -> np.ndarray:
     found = array if lies_channels_last(array) else to_channels_last(array)
     return found.view(np.ndarray)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from engine.fx.node import Node
 from engine.programs.graph import bound, op, reads
 from engine.programs.inference.layers import POOLS, Fused, pooling
 from engine.programs.inference.plan import Environment
+
+if TYPE_CHECKING:
+    from engine.programs.inference.lowering import _Lowering
 
 __all__ = ["Piece", "pieces", "step"]
 
@@ -60,7 +63,7 @@ def pieces(entries: Sequence[Any], shape_of: Shape, shared: set[Node]) -> list[P
     return found
 
 
-def _images(entry: Any, shape_of: Shape) -> int:
+def _images(entry: object, shape_of: Shape) -> int:
     """Return the batch size that all operands of a layer share; 0 for a layer that cannot run in parts."""
     if not isinstance(entry, Fused) or not entry.makes_image:
         return 0
@@ -96,19 +99,21 @@ def _operations(entry: Fused, shape_of: Shape) -> int:
     """Additions and multiplications of a layer; of pooling, which adds, about as many."""
     given, out = bound(entry.call), math.prod(shape_of(entry.out))
     if op(entry.call) in POOLS:
-        return out * math.prod(given["kernel_size"])
+        return out * int(math.prod(given["kernel_size"]))
     weight = shape_of(given["weight"])
     if given["transposed"]:
         return 2 * math.prod(shape_of(entry.reads[0])) * math.prod(weight[1:])
     return 2 * out * math.prod(weight[1:])
 
 
-def step(lowering: Any, piece: Piece, entries: Sequence[Fused], last: dict[Node, int]) -> tuple[str, Any]:
+def step(
+    lowering: _Lowering, piece: Piece, entries: Sequence[Fused], last: dict[Node, int]
+) -> tuple[str, Callable[[Environment], None]]:
     """(the name, `run(environment)`) of a piece of a plan; what it makes has its place in `lowering` then."""
     from engine.backends.onednn import arrays as onednn
     from engine.backends.onednn.primitives import address, ready
 
-    deferred: list[Any] = []  # what gives the arrays that each call has elsewhere
+    deferred: list[Callable[[Environment], np.ndarray]] = []  # what gives the arrays that each call has elsewhere
     slots: dict[Node, Any] = {}  # of a value: the arrays of its parts, or its number in `deferred`
     calls: list[tuple[Any, Any, list[Any]]] = []
     names = []
@@ -162,5 +167,5 @@ def step(lowering: Any, piece: Piece, entries: Sequence[Fused], last: dict[Node,
     return f"{piece.count} parts of " + ", ".join(names), run
 
 
-def _pool(pooling: Any, how: Any, x: np.ndarray, out: np.ndarray) -> None:
+def _pool(pooling: Callable[..., object], how: Any, x: np.ndarray, out: np.ndarray) -> None:
     pooling(x, out, *how)

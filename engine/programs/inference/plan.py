@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.fx.graph import Graph
@@ -28,7 +28,7 @@ class InferencePlan:
     error: tuple[float, float] | None = None
     found: Sequence[Tensor] = ()
 
-    def __init__(self, graph: Graph, result: Any, steps: list[Step]) -> None:
+    def __init__(self, graph: Graph, result: object, steps: list[Step]) -> None:
         """result: what is returned, nested; its Refs are numbers of nodes in the graph's output, a tuple."""
         outputs: Any = graph.output_node().args[0]
         self.graph, self.inputs = graph, inputs(graph)
@@ -65,7 +65,9 @@ class InferencePlan:
 class Step:
     """`run(environment)`; the values it reads and writes."""
 
-    def __init__(self, name: str, run: Any, reads: Sequence[Node], writes: Sequence[Node]) -> None:
+    def __init__(
+        self, name: str, run: Callable[[Environment], object], reads: Sequence[Node], writes: Sequence[Node]
+    ) -> None:
         self.name, self.run, self.reads, self.writes = name, run, reads, writes
 
 

@@ -14,7 +14,7 @@ from engine.programs.inference.layers import Fused, pooling
 from engine.programs.inference.plan import Environment, Step
 
 if TYPE_CHECKING:
-    from engine.programs.inference.lowering import _Lowering
+    from engine.programs.inference.lowering import Gives, _Lowering
 
 __all__ = ["mean", "narrowed", "pool"]
 
@@ -50,7 +50,7 @@ def mean(lowering: _Lowering, entry: Fused, place: np.ndarray | None) -> Step:
     return Step(name_of(entry.call), step, entry.reads, [entry.out])
 
 
-def narrowed(name: str, entry: Fused, run: Any, narrow: Any, sources: list[Any], finish: Any) -> Step:
+def narrowed(name: str, entry: Fused, run: Any, narrow: Any, sources: list[np.ndarray | Gives], finish: Gives) -> Step:
     """The step of a layer whose operand is copied in narrow elements first; narrow: (the copy, where it goes)."""
     from engine.backends.onednn.primitives import address
 

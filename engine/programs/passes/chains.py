@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,12 +12,17 @@ from engine.kernels import processor
 from engine.programs.graph import kind, op, reads
 from engine.tensor import raw_array, wrap
 
+if TYPE_CHECKING:
+    from engine.core.arrays import Array, ArrayModule
+    from engine.dispatch.record import Arrays, Kernel, Op
+    from engine.programs.inference.plan import Environment, Step
+
 __all__ = ["FLOATS", "composed", "elementwise", "joined"]
 
 FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 
 
-def joined(outputs: set[Node], steps: Sequence[tuple[Node | None, Any]], step_of: Any) -> list[Any]:
+def joined(outputs: set[Node], steps: Sequence[tuple[Node | None, Step]], step_of: type[Step]) -> list[Step]:
     """The steps of a plan, with each run of ops that only feed each other as one step.
 
     outputs: what the plan gives.  steps: (call, or None for what is lowered otherwise; its step).
@@ -29,8 +34,8 @@ def joined(outputs: set[Node], steps: Sequence[tuple[Node | None, Any]], step_of
     for call, step in steps:
         for number in step.reads if call is None else reads(call):
             readers[number] = readers.get(number, 0) + 1
-    made: list[Any] = []
-    chain: list[tuple[Node, Any]] = []
+    made: list[Step] = []
+    chain: list[tuple[Node, Step]] = []
 
     def close() -> None:
         made.extend([_one(chain, step_of)] if len(chain) > 1 else [step for _, step in chain])
@@ -59,7 +64,7 @@ def _fits(call: Node) -> bool:
     return len(kinds) == 1 and kinds <= FLOATS and all(kind(n)[0] for n in reads(call))
 
 
-def elementwise(record: Any, kwargs: Any) -> bool:
+def elementwise(record: Op, kwargs: Collection[str]) -> bool:
     """Return whether a call of an op works element by element and gives one new array."""
     if getattr(record, "blocks", "") != "elements" or record.view or "out" in kwargs:
         return False
@@ -67,15 +72,18 @@ def elementwise(record: Any, kwargs: Any) -> bool:
 
 
 def composed(
-    calls: Sequence[tuple[Any, Any, Any, Any]], sources: Sequence[Any], out: Any, replaced: Callable[..., Any]
-) -> Callable[..., Any]:
+    calls: Sequence[tuple[Kernel, object, object, Node]],
+    sources: Sequence[Node],
+    out: Node,
+    replaced: Callable[..., Any],
+) -> Kernel:
     """`code(xp, *arrays)` of a chain: the array code of its ops, one after the other.
 
     calls: (kernel, args, kwargs, what stands for its result).  replaced(arguments, value_of) puts in the arrays.
     """
 
-    def code(xp: Any, *arrays: Any) -> Any:
-        values = dict(zip(sources, arrays))
+    def code(xp: ArrayModule, *arrays: Array) -> Arrays:
+        values: dict[Node, Arrays] = dict(zip(sources, arrays))
         for kernel, args, kwargs, made in calls:
             given, named = replaced((args, kwargs), values.__getitem__)
             values[made] = kernel(xp, *given, **named)
@@ -84,7 +92,7 @@ def composed(
     return code
 
 
-def _one(chain: Sequence[tuple[Node, Any]], step_of: Any) -> Any:
+def _one(chain: Sequence[tuple[Node, Step]], step_of: type[Step]) -> Step:
     """The step of a chain."""
     from engine.ops import generated
 
@@ -97,7 +105,7 @@ def _one(chain: Sequence[tuple[Node, Any]], step_of: Any) -> Any:
     code = composed(calls, sources, out, map_arg)
     kernel = generated.fused(name, code)
 
-    def run(environment: dict[Node, Any]) -> None:
+    def run(environment: Environment) -> None:
         arrays = [raw_array(environment[n]) for n in sources]
         made = kernel(np, *arrays)  # type: ignore[misc]
         if made is not NotImplemented:

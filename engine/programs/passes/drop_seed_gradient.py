@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from engine.fx.node import Node
 from engine.programs.passes.fuse_chains import writes
 from engine.programs.training.step import accumulate_grad
 
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
+
 __all__ = ["are_ones", "without_ones"]
 
 
-def are_ones(array: Any) -> bool:
+def are_ones(array: Array) -> bool:
     """Return whether all elements of a small array, of floats, are 1."""
     return array.dtype.kind == "f" and 0 < array.size <= 64 and bool(np.all(array == 1))
 
@@ -49,7 +52,7 @@ def without_ones(graph: Graph, ones: set[Node]) -> None:
             graph.erase_node(node)
 
 
-def _still(node: Node, leaves: set[Any]) -> bool:
+def _still(node: Node, leaves: set[object]) -> bool:
     """Return whether the program makes a value, as an array of its own, or finds it as a leaf: no gradient adds to
     that.
     """

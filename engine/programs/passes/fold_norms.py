@@ -57,6 +57,7 @@ def _fold(graph: Graph, node: Node, layer: Node) -> None:
 def with_arguments(node: Node, given: dict[str, Any]) -> None:
     """Let a call have these arguments, by the op's names."""
     record = record_of(node.target)
+    assert not isinstance(node.target, str)
     reset(node, node.target, tuple(given[p] for p in record.positional), {p: given[p] for p in record.keyword})
 
 

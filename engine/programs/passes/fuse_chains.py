@@ -8,8 +8,8 @@ operands that it cannot read: so without the extra nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from engine.ops.random.dropout import noise_like
 from engine.programs.passes.chains import FLOATS, composed, elementwise
 from engine.programs.training.step import accumulate_grad
 from engine.tensor import raw_array, wrap
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array, ArrayModule
+    from engine.dispatch.record import Arrays, Launch, Public
+    from engine.tensor import Tensor
 
 __all__ = ["fuse", "writes"]
 
@@ -49,7 +54,7 @@ def fuse(graph: Graph, alone: bool = False) -> None:
                 continue
             del group[source]
             own[:] = sorted([*before, *own], key=place.__getitem__)
-    kernels: dict[Any, Any] = {}  # of chains of one form, which the layers of a network have: proven and timed once
+    kernels: dict[object, object] = {}  # of chains of one form, which layers of a network have: proven and timed once
     for last, chain in group.items():
         if len(chain) > 1 or alone or _worth(last):
             _replace(graph, chain, kernels)
@@ -96,7 +101,7 @@ def _worth(node: Node) -> bool:
     return node.name.split("_backward")[0] != node.name and int(np.prod(node.meta["kind"][0])) >= _LARGE
 
 
-def _replace(graph: Graph, chain: list[Node], kernels: dict[Any, Any]) -> None:
+def _replace(graph: Graph, chain: list[Node], kernels: dict[object, Any]) -> None:
     last = chain[-1]
     inside = set(chain)
     sources = list(dict.fromkeys(n for node in chain for n in node.all_input_nodes if n not in inside))
@@ -108,7 +113,7 @@ def _replace(graph: Graph, chain: list[Node], kernels: dict[Any, Any]) -> None:
         graph.erase_node(node)
 
 
-def _over(node: Node, inside: set[Node]) -> Callable[..., Any]:
+def _over(node: Node, inside: set[Node]) -> Public:
     """The function of an op that runs alone: in place where its first operand is one that the chain made."""
     function: Any = node.target
     source = node.args[0] if node.args else None
@@ -119,13 +124,13 @@ def _over(node: Node, inside: set[Node]) -> Callable[..., Any]:
     return function.op.inplace_function  # type: ignore[no-any-return]
 
 
-def _form(chain: list[Node], sources: list[Node]) -> Any:
+def _form(chain: list[Node], sources: list[Node]) -> Hashable:
     """Return a key that is equal for two chains that do the same to their operands."""
     names = {node: f"%{n}" for n, node in enumerate((*sources, *chain))}
     return tuple([(node.target, repr(map_arg((node.args, node.kwargs), names.__getitem__))) for node in chain])
 
 
-def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> Callable[..., Any]:
+def _joint(chain: list[Node], sources: list[Node], kernels: dict[object, Any]) -> Public:
     """The function of a chain: tensors -> tensor."""
     from engine.ops import generated
 
@@ -134,7 +139,7 @@ def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> C
 
     alone = [(_over(node, inside), *step[1:]) for node, step in zip(chain, steps)]
 
-    def single(*tensors: Any) -> Any:
+    def single(*tensors: Tensor) -> Tensor:
         values = dict(zip(sources, tensors))
         for function, args, kwargs, node in alone:
             given = map_arg((args, kwargs), values.__getitem__)
@@ -144,8 +149,9 @@ def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> C
                 del values[source]
         return values[chain[-1]]
 
-    def present(xp: Any, *arrays: Any) -> Any:
-        return raw_array(single(*map(wrap, arrays)))
+    def present(xp: ArrayModule, *arrays: Array) -> Array:
+        found: Array = raw_array(single(*map(wrap, arrays)))
+        return found
 
     calls = [(function.op.kernel, args, kwargs, node) for function, args, kwargs, node in steps]  # type: ignore
     name = "+".join([node.target.op.name for node in chain])  # type: ignore[union-attr]
@@ -160,9 +166,10 @@ def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> C
         if kernel is None:
             kernel = kernels[form, into] = generated.fused(name, code, present, into)
 
-    decided: tuple[Any, Any] = (None, None)  # strides of arrays, and the route of the kernel for these
+    # strides of arrays, and the route of the kernel for these
+    decided: tuple[list[tuple[int, ...]] | None, Launch | None] = (None, None)
 
-    def on_arrays(*arrays: Any) -> Any:
+    def on_arrays(*arrays: Array) -> Arrays:
         """The same for numpy's arrays, of the shapes and types that were recorded."""
         nonlocal decided
         strides, route = decided
@@ -170,13 +177,13 @@ def _joint(chain: list[Node], sources: list[Node], kernels: dict[Any, Any]) -> C
             return route(arrays)
         if kernel is None:
             prepare()
-        made = kernel(np, *arrays)
+        made: Arrays = kernel(np, *arrays)
         if made is NotImplemented:
             return present(np, *arrays)
         decided = [a.strides for a in arrays], kernel.launch_for(arrays)
         return made
 
-    def joint(*tensors: Any) -> Any:
+    def joint(*tensors: Tensor) -> Tensor:
         if kernel is None:
             prepare()
         arrays = [raw_array(t) for t in tensors]

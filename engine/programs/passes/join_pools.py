@@ -9,8 +9,8 @@ over all but channels, as a bias's is, comes out of the same pass.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from engine.fx.node import Node
 from engine.kernels import processor
 from engine.ops import activation, pooling, reduction
 from engine.tensor import raw_array, wrap
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array
+    from engine.dispatch.record import Public
+    from engine.tensor import Tensor
 
 __all__ = ["join_pools"]
 
@@ -39,7 +44,7 @@ def join_pools(graph: Graph) -> None:
             _joined(graph, node)
 
 
-def _tiled(pool: Any) -> bool:
+def _tiled(pool: object) -> bool:
     """Return whether a value is the maxima of images of float32, of which each place is in one window."""
     if not isinstance(pool, Node) or pool.target is not _POOL or pool.kwargs or not isinstance(pool.args[0], Node):
         return False
@@ -83,22 +88,22 @@ def _joined(graph: Graph, relu: Node) -> None:
     graph.erase_node(pool)
 
 
-def _calls(shape: Any, geometry: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _calls(shape: tuple[int, ...], geometry: Sequence[Sequence[int]]) -> tuple[Public, Public]:
     """(x -> (its maxima of at least 0, what is saved), (gradient, what is saved, whether to sum) -> gradient of x).
 
     shape: of x.  What is saved is x where the generated code does not serve.  Summed: the second gives the sums over
     all but channels (C) as well."""
     from engine.ops.pooling.generated import Rectified
 
-    code = Rectified(shape, tuple(geometry[0]))
+    code = Rectified(shape, tuple(geometry[0]))  # type: ignore[arg-type]  # two of them
 
-    def plain_gradient(gradient: Any, x: Any, summed: bool) -> Any:
+    def plain_gradient(gradient: Tensor, x: Tensor, summed: bool) -> Tensor | tuple[Tensor, Tensor]:
         pooled = _POOL(x, *geometry, False)
         found = _GRADIENT(_THRESHOLD(gradient, pooled, 0), x, pooled, *geometry)
         return (found, _SUM(found, (0, 2, 3))) if summed else found
 
-    def rectified_pool(x: Any) -> Any:
-        def plain(slope: Any) -> Any:
+    def rectified_pool(x: Tensor) -> tuple[Tensor, ...]:
+        def plain(slope: Array) -> tuple[Array, ...]:
             return raw_array(_RELU(_POOL(x, *geometry, False))), *map(raw_array, plain_gradient(wrap(slope), x, True))
 
         array = raw_array(x)
@@ -107,7 +112,7 @@ def _calls(shape: Any, geometry: Any) -> tuple[Callable[..., Any], Callable[...,
             return _RELU(_POOL(x, *geometry, False)), x
         return tuple(map(wrap, made))
 
-    def rectified_pool_gradient(gradient: Any, saved: Any, summed: bool) -> Any:
+    def rectified_pool_gradient(gradient: Tensor, saved: Tensor, summed: bool) -> Tensor | tuple[Tensor, ...]:
         if saved.dtype is not uint8:
             return plain_gradient(gradient, saved, summed)
         made = code.backward(to_channels_last(raw_array(gradient)), raw_array(saved), summed)

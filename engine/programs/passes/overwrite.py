@@ -8,7 +8,6 @@ same program made it and no view of it was taken.  The values are the same.
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 from engine.dispatch import OPS
 from engine.fx.graph import Graph
@@ -75,7 +74,7 @@ def of_results(graph: Graph) -> None:
                 user.args = (user.args[0], node, *user.args[2:])
 
 
-def _ends(source: Any, node: Node, place: dict[Node, int]) -> bool:
+def _ends(source: object, node: Node, place: dict[Node, int]) -> bool:
     """Return whether `node` is the last to read a value that it may write over."""
     if not isinstance(source, Node) or not _made(source) or source.meta["kind"] != node.meta.get("kind"):
         return False

@@ -7,7 +7,7 @@ a bias.  A layer norm of ten ops is one pass then, and gelu a part of the layer 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from engine.fx.graph import Graph
 from engine.fx.node import Node
 from engine.programs.graph import array, bound, constant, kind, name, reset, shape, single
 from engine.programs.graph import written as written_between
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["as_gelus", "as_layer_norms", "as_linears"]
 
@@ -68,7 +71,7 @@ class _Written:
         inside = set(self.calls)
         return all(user in inside for node in inside - {last} for user in node.users)
 
-    def become(self, last: Node, function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def become(self, last: Node, function: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """The last of the calls is another op, the others are gone."""
         reset(last, OPS[function].function, args, kwargs)
         left = set(self.calls) - {last}
@@ -100,10 +103,10 @@ def as_gelus(graph: Graph) -> None:
                 break
 
 
-def _gate(written: _Written, value: Any, x: Node) -> str | None:
+def _gate(written: _Written, value: object, x: Node) -> str | None:
     """Return the approximation of gelu's factor of x, "none" or "tanh"; None if a value is no such factor."""
 
-    def same(value: Any) -> bool:
+    def same(value: object) -> bool:
         return value is x
 
     total = written.made(value, "add")
@@ -137,11 +140,11 @@ def as_layer_norms(graph: Graph) -> None:
                 written.become(last, "layer_norm_inference", args, {})
 
 
-def _layer_norm(written: _Written, value: Node) -> tuple[Any, ...] | None:
+def _layer_norm(written: _Written, value: Node) -> tuple[Node, tuple[int, ...], Node, Node, float] | None:
     """The arguments of the layer norm that a value is; None if it is none."""
     made = written.made
 
-    def row(value: Any) -> Any:
+    def row(value: object) -> Any:
         """A constant of the last dim."""
         found = array(value)
         return found if found is not None and found.ndim == 1 and found.dtype == _F32 else None
@@ -151,7 +154,7 @@ def _layer_norm(written: _Written, value: Node) -> tuple[Any, ...] | None:
         sides = (None, None) if given is None else (given["input"], given["other"])
         return sides if row(sides[0]) is not None else sides[::-1]
 
-    def mean(value: Any) -> Node | None:
+    def mean(value: object) -> Node | None:
         """The value that one is the mean of, over the last dim, which stays."""
         given = made(value, "mean")
         if given is None or not given["keepdim"] or given["dtype"] is not None or not isinstance(given["input"], Node):
@@ -159,7 +162,7 @@ def _layer_norm(written: _Written, value: Node) -> tuple[Any, ...] | None:
         dims = given["dim"] if isinstance(given["dim"], tuple | list) else (given["dim"],)
         return given["input"] if len(dims) == 1 and dims[0] in (-1, len(shape(given["input"])) - 1) else None
 
-    def less_mean(value: Any) -> Node | None:
+    def less_mean(value: object) -> Node | None:
         """The value that one is, but for its mean."""
         given = made(value, "sub")
         if given is None or given["alpha"] != 1 or not isinstance(given["input"], Node):

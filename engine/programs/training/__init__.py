@@ -56,19 +56,22 @@ _LIMIT = 8  # recordings of a function
 _REST = 16  # calls of a function whose programs were all slower, of which one is looked at
 _TRIES = 2  # how often two steps in a row may be compared
 
+# the signature of a call, and of its tensors whether they require grad and are leaves; None without arguments
+Key = tuple[object, tuple[tuple[object, bool], ...]] | None
+
 
 class _Entry:
     """One recording: its guard, then a trace, then a program or the reason why there is none."""
 
     def __init__(self) -> None:
-        self.key: Any = None  # of its calls
-        self.guard: Any = None
+        self.key: object = None  # of its calls
+        self.guard: Guard  # of `_record`
         self.step: Step | None = None
-        self.program: Any = None
+        self.program: StepProgram | PairProgram | None = None
         self.turns: trials.Trial | None = None  # of the program, while it is not known whether it is faster
         self.reason = ""
         self.tries = 0
-        self.objects: list[Any] = []  # whose identity is a part of the key
+        self.objects: list[object] = []  # whose identity is a part of the key
 
 
 class Recorded:
@@ -77,18 +80,18 @@ class Recorded:
     module: the one whose state is checked, all of it; without one the modules that the function calls.
     """
 
-    def __init__(self, function: Callable[..., Any], module: Module | None = None) -> None:
+    def __init__(self, function: Callable[..., object], module: Module | None = None) -> None:
         self.function, self.module = function, module
         self.entries: list[_Entry] = []
         self.warned: set[str] = set()
         self.count = 0
-        self.slow: set[Any] = set()  # signatures of calls whose program was slower, None for none
+        self.slow: set[object] = set()  # signatures of calls whose program was slower, None for none
         self.undecided = 0  # programs of which that is not known yet
         self.rest = 0  # calls that are not looked at
         functools.update_wrapper(self, function, updated=()) if module is None else None
 
     @property
-    def plans(self) -> list[Any]:
+    def plans(self) -> list[object]:
         """The programs, None for a shape met once, or the reason why there is none."""
         return [e.program if e.program is not None else e.reason or None for e in self.entries]
 
@@ -97,10 +100,10 @@ class Recorded:
         """What the latest program computes, as `engine.fx` has it; of a module or function without one its `graph`."""
         for entry in reversed(self.entries):
             if entry.program is not None:
-                return entry.program.graph  # type: ignore[no-any-return]
+                return entry.program.graph
         return self.function.graph  # type: ignore[attr-defined,no-any-return]
 
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
+    def __get__(self, owner: object, kind: type | None = None) -> Recorded:
         if owner is None:
             return self
         bound = Recorded(MethodType(self.function, owner))
@@ -109,20 +112,20 @@ class Recorded:
             own[self.function.__name__] = bound  # found first from now on
         return bound
 
-    def __deepcopy__(self, memo: dict) -> Recorded:
+    def __deepcopy__(self, memo: dict[int, object]) -> Recorded:
         return Recorded(copy.deepcopy(self.function, memo), copy.deepcopy(self.module, memo))
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[Recorded], tuple[Callable[..., object], Module | None]]:
         return Recorded, (self.function, self.module)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if not mode.enabled or passes.observers or anomaly.state.enabled or recording():
             return self.function(*args, **kwargs)
         if self.rest > 0:  # two threads may have taken the last
             self.rest -= 1
             return self.function(*args, **kwargs)
         began = trials.clock() if self.undecided else 0.0
-        objects: list[Any] = []
+        objects: list[object] = []
         given: list[Tensor] = []
         key: Any = None  # where there are no arguments
         if args or kwargs:
@@ -156,11 +159,11 @@ class Recorded:
         self,
         entry: _Entry,
         turns: trials.Trial,
-        program: Any,
-        key: Any,
+        program: StepProgram | PairProgram,
+        key: Key,
         given: list[Tensor],
-        args: tuple,
-        kwargs: dict,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
         began: float,
     ) -> Any:
         """A call of a program that may be slower than op by op: by the one whose turn it is, timed."""
@@ -184,7 +187,7 @@ class Recorded:
         return result
 
     @staticmethod
-    def _aliases(guard: Guard, given: list[Tensor]) -> tuple:
+    def _aliases(guard: Guard, given: list[Tensor]) -> tuple[int | None, ...]:
         """Return for each argument its index among the tensors that the function finds by itself, else None."""
         if not given:
             return ()
@@ -198,7 +201,13 @@ class Recorded:
             warnings.warn(f"{name} runs op by op in training: {why}", stacklevel=4)
 
     def _record(
-        self, entry: _Entry | None, key: Any, given: list[Tensor], args: tuple, kwargs: dict, objects: list[Any]
+        self,
+        entry: _Entry | None,
+        key: Key,
+        given: list[Tensor],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        objects: list[object],
     ) -> Any:
         """Run op by op, and note what happens."""
         before = entry
@@ -209,7 +218,7 @@ class Recorded:
             guard = self._guard(list(self.module.modules()), [])
         result = None
 
-        def run() -> Any:
+        def run() -> object:
             nonlocal result
             with step.watching():
                 result = self.function(*args, **kwargs)
@@ -228,7 +237,7 @@ class Recorded:
             self.entries.append(entry)
         assert entry is not None
         try:
-            if entry.guard.gradients.hooked:
+            if entry.guard.gradients is not None and entry.guard.gradients.hooked:
                 raise Unsupported("there are hooks on its modules or parameters")
             if recorder.failure is not None:
                 raise recorder.failure
@@ -266,7 +275,7 @@ class Recorded:
         return Guard(modules, tensors=tensors, gradients=True, names=names)
 
 
-def _numpy_state() -> Any:
+def _numpy_state() -> tuple[object, ...]:
     """Return the state of numpy's global generator."""
     _, key, place, has_gauss, cached = np.random.get_state(legacy=True)
-    return key.tobytes(), place, has_gauss, cached
+    return np.asarray(key).tobytes(), place, has_gauss, cached

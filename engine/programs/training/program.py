@@ -11,7 +11,7 @@ import functools
 import linecache
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.core.grad_mode import mode
 from engine.dispatch import OPS
@@ -29,6 +29,9 @@ from engine.programs.training.small import is_small
 from engine.programs.training.step import Step, accumulate_grad
 from engine.programs.values import Call
 
+if TYPE_CHECKING:
+    from engine.dispatch.gate import Call as Function
+
 __all__ = ["Built", "build", "compiled", "cut"]
 
 
@@ -45,11 +48,11 @@ class Built:
         return [n for n in self.graph.nodes if n.op == "placeholder"]
 
 
-def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_gradients(function: Function) -> Function:
     """Wrap a function so that it runs with gradients on, as it would in the step."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         enabled, mode.enabled = mode.enabled, True
         try:
             return function(*args, **kwargs)
@@ -59,7 +62,7 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def build(step: Step, outputs: Any, cotangents: int = 0) -> Built:
+def build(step: Step, outputs: object, cotangents: int = 0) -> Built:
     """The graph of a step that gives `outputs` (Refs, nested); placeholders are the inputs, then the constants.
 
     cotangents: how many of the inputs, the last, are gradients.
@@ -115,8 +118,8 @@ _clone = OPS["clone"].function
 _OWN = frozenset(["accumulate_grad", "grad_of", "set_grad"])
 
 
-def _target(call: Call) -> Callable[..., Any]:
-    function: Callable[..., Any] = call.function
+def _target(call: Call) -> Function:
+    function: Callable[..., object] = call.function
     if call.effect and function.__name__ not in _OWN and hasattr(function, "__wrapped__"):
         return with_gradients(function)
     return function
@@ -178,7 +181,7 @@ def cut(built: Built) -> tuple[Graph, Graph, list[int]]:
     return forward, backward, read
 
 
-def compiled(graph: Graph, name: str) -> Callable[..., Any]:
+def compiled(graph: Graph, name: str) -> Function:
     """The function of a graph.  It takes its values in a list, which it empties, and drops each after its last use."""
     last: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -188,10 +191,10 @@ def compiled(graph: Graph, name: str) -> Callable[..., Any]:
     for source, user in last.items():
         ends.setdefault(user, []).append(source)
     names: dict[Node, str] = {}
-    known: dict[Any, str] = {}
+    known: dict[object, str] = {}
     space: dict[str, Any] = {}
 
-    def thing(value: Any) -> str:
+    def thing(value: object) -> str:
         if value is None or type(value) in (bool, int, str) or (type(value) is float and value - value == 0):
             return repr(value)
         key = id(value)
@@ -241,5 +244,5 @@ def compiled(graph: Graph, name: str) -> Callable[..., Any]:
     place = f"<plan {name} {id(graph):x}>"
     linecache.cache[place] = (len(code), None, code.splitlines(True), place)
     exec(compile(code, place, "exec"), space)
-    function: Callable[..., Any] = space[name]
+    function: Callable[..., object] = space[name]
     return function

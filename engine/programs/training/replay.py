@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from engine.random import default_generator
 from engine.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.programs.training import Recorded
 
 __all__ = ["PairProgram", "StepProgram", "finish"]
@@ -41,7 +43,7 @@ def _unreleased(roots: list[Node]) -> bool:
     return held
 
 
-def finish(step: Step, given: list[Tensor], result: Any) -> None:
+def finish(step: Step, given: list[Tensor], result: object) -> None:
     """After forward: record the backward of what it returned, if that is still to come."""
     trace = step.recorder
     made = list({id(t): t for t in tensors_in(result)}.values())
@@ -87,7 +89,7 @@ class _Released(Node):
     def name(self) -> str:
         return "CompiledFunctionBackward"
 
-    def apply(self, grads: Any, needs: Any) -> Any:
+    def apply(self, grads: list[Tensor | None], needs: Sequence[bool]) -> NoReturn:
         second_time()
 
 
@@ -105,7 +107,7 @@ class StepProgram:
         self.result = step.recorder.result
         self.released = [self.place[r.index] for r in step.roots]
 
-    def __call__(self, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, given: list[Tensor], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         mode.enabled = False
         try:
             found = self.run([*given, *self.constants])
@@ -121,7 +123,7 @@ class StepProgram:
         return str(self.graph)
 
 
-def _refs(value: Any) -> list[Ref]:
+def _refs(value: object) -> list[Ref]:
     found: list[Ref] = []
     mapped(value, found.append, Ref)
     return found
@@ -147,7 +149,7 @@ class PairProgram:
         names = {"n_outputs": len(self.roots), "__slots__": ()}
         self.node = type("CompiledFunctionBackward", (_Backward,), names)
 
-    def __call__(self, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, given: list[Tensor], args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         values = [*given, *self.constants]
         before = default_generator.get_state() if self.draws else None
         mode.enabled = False
@@ -172,7 +174,7 @@ class PairProgram:
             return found[0]
         return mapped(self.result, lambda r: found[self.place[r.index]], Ref)
 
-    def again(self, recipe: tuple[Any, ...], grads: list[Any], needs: Any) -> list[Any]:
+    def again(self, recipe: tuple[Any, ...], grads: list[Any], needs: Sequence[bool]) -> list[Any]:
         """The gradients op by op: forward once more, with the numbers it drew."""
         args, kwargs, leaves, before = recipe
         owner = self.owner
@@ -210,7 +212,7 @@ class _Backward(Node):
         """The pass that begins is the only one: what was saved may go as it is read."""
         self.sole = True
 
-    def apply(self, grads: list[Any], needs: Any) -> list[Any]:
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> list[Any]:
         if self.saved is None:
             second_time()
         retained, versions = self.saved

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from engine.ops import products, reduction, shape
 from engine.programs.passes.chains import elementwise
 from engine.programs.training.step import accumulate_grad
 from engine.tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from engine.core.arrays import Array, ArrayModule
+    from engine.dispatch import Op
+    from engine.dispatch.record import Kernel, Public
 
 __all__ = ["is_small", "on_arrays"]
 
@@ -60,9 +65,9 @@ def _on_arrays(node: Node) -> bool:
     return record in _KERNELS or record in _VIEWS or elementwise(record, {})
 
 
-def _add_to(leaf: Tensor, array: Any) -> bool:
+def _add_to(leaf: Tensor, array: Array) -> bool:
     """Return whether a gradient was added to `leaf.grad`, in place."""
-    had: Any = leaf._grad
+    had: Tensor = leaf._grad
     if had.__class__ is not Tensor or leaf._array.dtype is not _F32:
         return False
     total = had._array
@@ -73,7 +78,7 @@ def _add_to(leaf: Tensor, array: Any) -> bool:
     return True
 
 
-def on_arrays(graph: Graph, plain: Callable[..., Any]) -> Callable[..., Any]:
+def on_arrays(graph: Graph, plain: Public) -> Public:
     """The function of a graph that `is_small`, for a list of its values; `plain` is its program on Tensors."""
     space: dict[str, Any] = dict(
         np=np,
@@ -89,7 +94,7 @@ def on_arrays(graph: Graph, plain: Callable[..., Any]) -> Callable[..., Any]:
     found = {node for node in graph.nodes if _on_arrays(node)}
     last = {source: node for node in graph.nodes for source in node.all_input_nodes}
 
-    def thing(value: Any) -> str:
+    def thing(value: object) -> str:
         name = f"c{len(space)}"
         space[name] = value
         return name
@@ -98,7 +103,7 @@ def on_arrays(graph: Graph, plain: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(value, Node):
             n = number[value]
             return f"a{n}" if arrays else f"wrap(a{n})" if value in found else f"v{n}"
-        inner: list[Any] = []
+        inner: list[object] = []
         map_arg(value, inner.append)
         if not inner:
             return thing(value)
@@ -125,7 +130,7 @@ def on_arrays(graph: Graph, plain: Callable[..., Any]) -> Callable[..., Any]:
             lines += _computed(node, f"a{n}", [text(a, True) for a in node.args], thing)
         elif node.target is accumulate_grad and node.args[1] in found:
             leaf, gradient, own = node.args
-            g = f"a{number[gradient]}"  # type: ignore[index]
+            g = f"a{number[gradient]}"
             lines.append(f"if not add_to({text(leaf, False)}, {g}):")
             lines.append(f" t = wrap({g})" + f"; {g} = None" * bool(own))  # nobody else holds it
             lines.append(f" accumulate_grad({text(leaf, False)}, t, {own}); t = None")
@@ -137,11 +142,11 @@ def on_arrays(graph: Graph, plain: Callable[..., Any]) -> Callable[..., Any]:
             lines.append(f"{' = '.join(done)} = None")
     source = "def step(box):\n " + "\n ".join(lines) + "\n"
     exec(compile(source, "<small plan>", "exec"), space)
-    step: Callable[..., Any] = space["step"]
+    step: Public = space["step"]
     return step
 
 
-def _computed(node: Node, name: str, given: list[str], thing: Callable[[Any], str]) -> list[str]:
+def _computed(node: Node, name: str, given: list[str], thing: Callable[[object], str]) -> list[str]:
     """Lines that compute a node."""
     target: Any = node.target
     if hasattr(target, "on_arrays"):
@@ -151,22 +156,23 @@ def _computed(node: Node, name: str, given: list[str], thing: Callable[[Any], st
     return lines if node.meta["kind"][0] else [*lines, f"{name} = np.asarray({name})"]
 
 
-def _kernel(record: Any, node: Node) -> Callable[..., Any]:
+def _kernel(record: Op, node: Node) -> Kernel:
     """The op's kernel, or what it comes to for the recorded shapes."""
-    shape, size = node.args[0].meta["kind"][0], node.meta["kind"][0]  # type: ignore[union-attr]
+    shape, size = node.args[0].meta["kind"][0], node.meta["kind"][0]
     if record is OPS["mm"]:
         return _product
-    if record in (OPS["t"], OPS["transpose"]) and len(shape) == 2 and len({d % 2 for d in node.args[1:]}) != 1:  # type: ignore[operator]
+    if record in (OPS["t"], OPS["transpose"]) and len(shape) == 2 and len({d % 2 for d in node.args[1:]}) != 1:
         return _transposed
     if record is OPS["sum_to_size"] and 0 < len(size) < len(shape) and shape[len(shape) - len(size) :] == size:
         lead = tuple(range(len(shape) - len(size)))
         return lambda xp, array, _: np.add.reduce(array, lead)
-    return record.kernel  # type: ignore[no-any-return]
+    return record.kernel
 
 
-def _product(xp: Any, a: Any, b: Any) -> Any:
-    return a.dot(b)
+def _product(xp: ArrayModule, a: Array, b: Array) -> Array:
+    found: Array = a.dot(b)
+    return found
 
 
-def _transposed(xp: Any, array: Any, *dims: int) -> Any:
+def _transposed(xp: ArrayModule, array: Array, *dims: int) -> Array:
     return array.T

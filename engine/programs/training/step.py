@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,10 @@ from engine.ops.random import dropout
 from engine.programs.recorder import Recorder
 from engine.programs.values import Call, Ref, Unsupported, mapped, record_of, refs_in, tensors_in
 from engine.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.autograd.graph import Node
+    from engine.dispatch.gate import Call as Function
 
 __all__ = ["Step", "accumulate_grad", "compare", "grad_of", "hooked", "set_grad"]
 
@@ -62,7 +66,7 @@ def _whole() -> set[str]:
 
 def whole_functions() -> list[FunctionType]:
     """Return the functions that are recorded as one call although they are no ops."""
-    found: list[Any] = [
+    found: list[object] = [
         copying.copy_,
         copying.fill_,
         copying.zero_,
@@ -89,7 +93,7 @@ class Step:
         self.recorder = Recorder(inputs, whole=dict.fromkeys(whole_functions()), step=self)
         self.drawing = _whole()
         self.modules: dict[int, Module] = {}  # those called
-        self.watched: dict[int, Any] = {}  # tensors of those, and their versions
+        self.watched: dict[int, tuple[Tensor, int]] = {}  # tensors of those, and their versions
         self.backward = False  # whether the step itself ran a backward pass
         self.begun: int | None = None
         self.graded: set[int] = set()  # ids of leaves that a backward pass of the step has reached
@@ -114,7 +118,7 @@ class Step:
         draws = not record_of(function).deterministic or name in self.drawing
         return draws and not name.startswith(("zeros", "ones", "full", "empty"))
 
-    def host(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def host(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """A `noted` function is called: one call of the program."""
         recorder = self.recorder
         if not recorder.active():
@@ -131,7 +135,9 @@ class Step:
         recorder.attempt(self._note_host, function, args, kwargs, result)
         return result
 
-    def _note_host(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _note_host(
+        self, function: Function, args: tuple[object, ...], kwargs: dict[str, object], result: object
+    ) -> None:
         recorder = self.recorder
         recorder.drew()
         recorder.expected.clear()
@@ -139,7 +145,7 @@ class Step:
         call = Call(function, mapped(args, recorder.ref, Tensor), mapped(kwargs, recorder.ref, Tensor), [], False)
         recorder.add(call, result, tensors_in(result), effect=True)
 
-    def _note_effect(self, function: Any, args: tuple[Any, ...], result: Tensor | None) -> None:
+    def _note_effect(self, function: Function, args: tuple[object, ...], result: Tensor | None) -> None:
         """Note a call that reads or writes `.grad`."""
         made = () if result is None else (result,)
         self.recorder.add(Call(function, args, {}, [], False), result, made, effect=True)
@@ -167,7 +173,7 @@ class Step:
                 watchers.remove(self.host)
             handle.remove()
 
-    def _called(self, module: Module, args: Any) -> None:
+    def _called(self, module: Module, args: object) -> None:
         if id(module) not in self.modules:
             self.modules[id(module)] = module
             for tensor in (*module._parameters.values(), *module._buffers.values()):
@@ -182,7 +188,7 @@ class Step:
             if now != version and (known is None or known[1] != now):
                 raise Unsupported(f"a tensor {list(tensor.shape)} is written to in a way that no op shows")
 
-    def _node(self, node: Any, run: Callable[[], Any]) -> Any:
+    def _node(self, node: Node, run: Callable[[], object]) -> object:
         """A node of a backward pass runs."""
         if self.recorder.active():
             self.backward = True
@@ -193,8 +199,8 @@ class Step:
                     self.recorder.failure = Unsupported("there are hooks on tensors or nodes of its graph")
         return run()
 
-    def _accumulation(self, plain: Any) -> Any:
-        def apply(node: Any, grads: list[Any], needs: Any) -> Any:
+    def _accumulation(self, plain: Function) -> Function:
+        def apply(node: AccumulateGrad, grads: list[Any], needs: Sequence[bool]) -> object:
             if not self.recorder.active() or grads[0] is None:
                 return plain(node, grads, needs)
             leaf = node.variable
@@ -205,7 +211,7 @@ class Step:
                 self.recorder.failure = Unsupported("it has sparse gradients")
                 return plain(node, grads, needs)
             self.recorder.attempt(self.recorder.see, grads[0])
-            given: list[Any] = []
+            given: list[object] = []
             self.recorder.attempt(lambda: given.extend((self.recorder.leaf(leaf), self.recorder.ref(grads[0]))))
             self.recorder.inside = True
             try:
@@ -229,7 +235,7 @@ class Step:
                 self.recorder.attempt(lambda: self._note_effect(grad_of, (self.recorder.leaf(tensor),), found))
             return found
 
-        def write(tensor: Tensor, value: Any) -> None:
+        def write(tensor: Tensor, value: object) -> None:
             plain.fset(tensor, value)
             if self.recorder.active():
                 self.recorder.attempt(self._note_grad, tensor, value)
@@ -244,7 +250,7 @@ class Step:
         self._note_effect(set_grad, given, None)
 
 
-def hooked(node: Any) -> bool:
+def hooked(node: Node) -> bool:
     """Return whether somebody waits for the gradients at a node."""
     extra = node._extra
     if extra is None:
