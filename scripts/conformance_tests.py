@@ -104,9 +104,18 @@ def old_torch(torch: Any) -> None:
         ("has_mkl", False),
         ("has_cudnn", False),
         ("has_mkldnn", True),
+        ("_debug_set_autodiff_subgraph_inlining", lambda on: None),
+        ("_jit_clear_class_registry", lambda: None),
+        ("_jit_set_emit_hooks", lambda *hooks: None),
     ):
         if not hasattr(torch._C, name):
             setattr(torch._C, name, value)
+    if not hasattr(torch, "fbgemm_is_cpu_supported"):
+        torch.fbgemm_is_cpu_supported = lambda: False
+    internal = importlib.import_module("torch._jit_internal")
+    for name in ("weak_script", "weak_module", "weak_script_method"):  # decorators of torch's own modules then
+        if not hasattr(internal, name):
+            setattr(internal, name, lambda decorated: decorated)
     testing = importlib.import_module("torch.testing")
     dtypes = [getattr(torch, name) for name in WHOLE] + [torch.float32, torch.float64]
     for name, value in (

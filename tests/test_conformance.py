@@ -147,3 +147,15 @@ def test_what_counts(tmp_path: Path) -> None:
     assert differ == ["c: failed: why"]
     assert conformance.row("v1", "f", counts) == "| v1 | f | 3 | 1 | 1 | 1 | 1 | 1 | 50.0% |"
     assert conformance.row("v1", "f", Counter()).endswith("| - |")
+
+
+def test_arguments_that_torch_has_dropped_go_from_the_copy(tmp_path: Path) -> None:
+    text = (
+        "super(M, self).__init__(False)\nsuper(M, self).__init__(1)\nCompilationUnit(script, optimize, _frames_up=1)\n"
+    )
+    for name in ("test_jit", "test_nn"):
+        (tmp_path / f"{name}.py").write_text(text)
+        conformance.edit(tmp_path / f"{name}.py")
+    assert (tmp_path / "test_nn.py").read_text() == text
+    edited = "super(M, self).__init__()\nsuper(M, self).__init__(1)\nCompilationUnit(script, _frames_up=1)\n"
+    assert (tmp_path / "test_jit.py").read_text() == edited

@@ -49,6 +49,7 @@ __all__ = [
     "record_function",
 ]
 
+_USE_CUDA = "The attribute `use_cuda` will be deprecated soon, please use ``use_device = 'cuda'`` instead."
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -261,6 +262,8 @@ class profile(_Sink):
         custom_trace_id_callback: Any = None,
     ) -> None:
         self.enabled = bool(enabled)
+        if use_cuda:
+            warnings.warn(_USE_CUDA, FutureWarning, stacklevel=2)
         self.use_device = "cuda" if use_cuda else use_device
         if self.enabled and self.use_device == "cuda" and _cuda() is None:
             warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)

@@ -30,6 +30,7 @@ from engine.core.storage_tensors import (  # noqa: F401
     root_of,
     tensors_over,
 )
+from engine.core.tensor_messages import warn_of_typed_storage
 
 if TYPE_CHECKING:
     Where: TypeAlias = device | str | int
@@ -408,6 +409,7 @@ class TypedStorage(UntypedStorage):
     """The elements behind a tensor, typed: what `Tensor.storage()` gives."""
 
     def __init__(self, memory: Memory | int = 0, dtype: dtypes.dtype | None = None) -> None:
+        warn_of_typed_storage()
         self._dtype = dtypes.get_default_dtype() if dtype is None else dtype
         super().__init__(memory * self._dtype.itemsize if isinstance(memory, int) else memory)
 

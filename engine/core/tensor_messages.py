@@ -18,6 +18,7 @@ __all__ = [
     "refuse_deletion",
     "refuse_gradient",
     "warn_of_conversion",
+    "warn_of_typed_storage",
     "warn_once",
 ]
 
@@ -30,6 +31,11 @@ GRAD_OF_NON_LEAF = (
 _CONVERSION = (
     "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
     "Consider using tensor.detach() first."
+)
+_TYPED_STORAGE = (
+    "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "
+    "This should only matter to you if you are using storages directly.  To access UntypedStorage directly, use "
+    "tensor.untyped_storage() instead of tensor.storage()"
 )
 _warned: set[str] = set()  # what is said once per process
 _OURS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<engine ")
@@ -63,6 +69,13 @@ def warn_once(subject: str, text: str) -> None:
 def warn_of_conversion() -> None:
     """Warn of a scalar made of a tensor that requires grad."""
     warn_once("conversion", _CONVERSION)
+
+
+def warn_of_typed_storage() -> None:
+    """Warn that typed storages are deprecated: once per process as torch does, whatever `set_warn_always` says."""
+    if "typed storage" not in _warned:
+        _warned.add("typed storage")
+        warnings.warn(_TYPED_STORAGE, stacklevel=outside())
 
 
 def refuse_gradient(dtype: dtypes.dtype, own: dtypes.dtype) -> None:

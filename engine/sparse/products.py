@@ -148,19 +148,35 @@ def _of_legacy(args: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[Any, ...]:
     return *rest, beta, alpha
 
 
+def _check_rows(*matrices: Tensor) -> None:
+    """Refuse an `addmm` with a sparse first matrix unless all three are by rows."""
+    names = ["SparseCsr" if m.is_sparse_csr else "Sparse" if m.is_sparse else "Strided" for m in matrices]
+    if "SparseCsr" not in names:
+        raise RuntimeError("addmm_sparse_dense: expected strided result tensor, got tensor with layout Sparse")
+    if names != ["SparseCsr"] * 3:
+        raise RuntimeError("addmm: computation on CPU is not implemented for {} + {} @ {}".format(*names))
+
+
 def addmm(mat: Any, *args: Any, beta: Any = 1, alpha: Any = 1, **named: Any) -> Tensor:
-    """beta * mat + alpha * (mat1 @ mat2) for a sparse mat1.  mat (n, m), mat1 (n, k), mat2 (k, m) -> (n, m)."""
+    """beta * mat + alpha * (mat1 @ mat2) for a sparse mat1.  mat (n, m), mat1 (n, k), mat2 (k, m) -> (n, m).
+
+    Three matrices by rows give one by rows; else mat is dense.  RuntimeError for other layouts of mat.
+    """
     given = (*args, *(named[k] for k in ("mat1", "mat2") if k in named))
     mat, mat1, mat2, beta, alpha = _of_legacy((mat, *given), beta, alpha)
     if isinstance(mat, SparseTensor):
-        raise RuntimeError("addmm_sparse_dense: expected strided result tensor, got tensor with layout Sparse")
-    product = mm(mat1, mat2)
-    if isinstance(product, SparseTensor):
-        product = product.to_dense()
+        _check_rows(mat, mat1, mat2)
+        product = mat1.mm(mat2)
+        if mat._size != product._size:
+            raise RuntimeError("expand is unsupported for SparseCsr tensors")
+    else:
+        product = mm(mat1, mat2)
+        if isinstance(product, SparseTensor):
+            product = product.to_dense()
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product
-    mat = mat.expand(product.shape)
+    mat = mat if isinstance(mat, SparseTensor) else mat.expand(product.shape)
     return product + (mat if beta == 1 else mat * beta)
 
 

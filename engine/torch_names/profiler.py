@@ -157,9 +157,11 @@ class profile:
         post_processing_timeout_s: float | None = None,
     ) -> None:
         self.activities = set(supported_activities() if activities is None else activities)
-        if use_cuda:
-            self.activities.add(ProfilerActivity.CUDA)
-        if not self.activities:
+        left = self.activities
+        if use_cuda is not None:  # what it says has no effect but the error below, as in torch
+            warnings.warn("`use_cuda` is deprecated, use `activities` argument instead", FutureWarning, stacklevel=2)
+            left = left | {ProfilerActivity.CUDA} if use_cuda else left - {ProfilerActivity.CUDA}
+        if not left:
             raise AssertionError("No valid profiler activities found")
         self.schedule = schedule or _always
         self.on_trace_ready = on_trace_ready
@@ -205,7 +207,8 @@ class profile:
         if not self._recording and action is not ProfilerAction.NONE:
             if self.profiler is not None and self.current_action is not ProfilerAction.WARMUP:
                 warn_once("profiler cycle", _CLEARED)
-            self.profiler = _Collector(use_cuda=ProfilerActivity.CUDA in self.activities, **self._options)
+            device = "cuda" if ProfilerActivity.CUDA in self.activities else None
+            self.profiler = _Collector(use_device=device, **self._options)
             if records:
                 self.profiler.__enter__()
                 self._recording = True

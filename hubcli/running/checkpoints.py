@@ -22,7 +22,7 @@ from hubcli.cache.weights import Weight
 from hubcli.errors import HubError, IntegrityError, LockMismatchError, NotFoundError, UsageError
 from hubcli.net.http import fetch as http
 from hubcli.net.storage import huggingface
-from hubcli.running import frameworks, gguf_files
+from hubcli.running import frameworks, gguf_files, isolation
 
 _NAMED = 8  # names that a hint gives
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".gguf", ".index.json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -80,3 +82,36 @@ def test_each_time_where_the_user_asks_for_it() -> None:
     _top_level.set_warn_always(True)
     assert _top_level.is_warn_always_enabled()
     assert [len(said(lambda: X.add(2, X))) for _ in range(3)] == [1, 1, 1]
+
+
+TYPED = (
+    "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class."
+)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [X.storage, lambda: engine.FloatStorage(2), lambda: engine.FloatStorage([1, 2]), engine.TypedStorage],
+    ids=["storage", "size", "values", "typed"],
+)
+def test_typed_storages(call: Callable[[], Any]) -> None:
+    (text,) = said(call)
+    assert text.startswith(TYPED) and text.endswith("use tensor.untyped_storage() instead of tensor.storage()")
+    _top_level.set_warn_always(True)  # torch's warning is a flag of its own
+    assert said(call) == []
+
+
+def test_typed_storages_at_the_line_of_the_caller() -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        X.storage()
+    assert [w.filename for w in found] == [__file__]
+
+
+def test_untyped_storages_and_copies_say_nothing() -> None:
+    def call() -> None:
+        other = copy.deepcopy(pickle.loads(pickle.dumps(X)))
+        other.set_(X.untyped_storage())
+        repr(other)
+
+    assert said(call) == []

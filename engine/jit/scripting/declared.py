@@ -25,10 +25,14 @@ from engine.torch_names.facade import facade
 __all__ = ["define", "finish"]
 
 _count = itertools.count()
+_INITIALISED = "_initialised"  # the attribute of a module whose `__init__` is done and that declares nothing yet
 
 
 def define(module: ScriptModule, text: str) -> None:
-    """Add the methods of a source text to a module.  RuntimeError for a text that does not consist of functions."""
+    """Add the methods of a source text to a module; compile it where its `__init__` is done and declared nothing.
+
+    RuntimeError for a text that does not consist of functions, and for a module that is compiled already.
+    """
     if isinstance(module, RecursiveScriptModule):
         raise RuntimeError("define() is called inside of __init__: the module is compiled already")
     text = textwrap.dedent(text).strip("\n") + "\n"
@@ -54,6 +58,8 @@ def define(module: ScriptModule, text: str) -> None:
         function._torchscript_modifier = "export"
     cls = type(module)
     module.__class__ = type(cls.__name__, (cls,), {**body, **_named_as(cls)})
+    if module.__dict__.pop(_INITIALISED, False):
+        finish(module)
 
 
 def _constant(node: ast.expr) -> bool:
@@ -66,6 +72,7 @@ def finish(module: ScriptModule) -> None:
     cls = type(module)
     declared = [n for n in dir(cls) if modifier(inspect.getattr_static(cls, n, None)) == "export"]
     if not declared:
+        module.__dict__[_INITIALISED] = True
         return
     typed = {name: value for name, value in vars(module).items() if isinstance(value, Attribute)}
     module.__dict__.update({name: value.value for name, value in typed.items()})

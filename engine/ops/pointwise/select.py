@@ -414,7 +414,7 @@ def nan_to_num(xp, input, nan: float | None = None, posinf: float | None = None,
 @samples(lambda t: [(t.distinct(3), t.integers(-3, 3, 3)), (t.distinct(3, 1), t(3)), (t.complex(2), t.complex(2))])
 def scaled_by_power(xp, input, other):
     """input * 2 ** other.  input (*a), other (*b) -> (broadcast of a and b)."""
-    return input * xp.exp2(other) if other.dtype.kind == "f" else input * 2.0**other
+    return input * 2.0**other if other.dtype.kind == "c" else input * xp.exp2(other)  # bfloat16 has no kind of its own
 
 
 @composite()

@@ -288,6 +288,11 @@ def test_no_cuda():
     if any(backend.kind == "cuda" for backend in engine.backends.registered()):
         pytest.skip("CUDA is in use")
     with pytest.warns(UserWarning, match="CUDA is not available"):
+        profiler.profile(use_device="cuda")
+    with (
+        pytest.warns(FutureWarning, match="use_cuda` will be deprecated soon, please use ``use_device = 'cuda'``"),
+        pytest.warns(UserWarning, match="CUDA is not available"),
+    ):
         profiler.profile(use_cuda=True)
     with pytest.raises(RuntimeError, match="emit_nvtx needs CUDA"), profiler.emit_nvtx():
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -150,3 +151,35 @@ def test_writes_to_the_values_given_are_none_to_the_matrix() -> None:
     values.mul_(2)
     found.backward()
     assert rows.to_dense().tolist() == [[2, 0], [0, 2]]
+
+
+def test_addmm_of_three_matrices_by_rows() -> None:
+    mat = engine.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, -4.0]])
+    one, two = engine.tensor([[0.0, 3.0], [5.0, 0.0]]), engine.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
+    rows = [m.to_sparse_csr().requires_grad_() for m in (mat, one, two)]
+    found = engine.addmm(*rows, beta=2, alpha=0.5)
+    assert found.layout is engine.sparse_csr and found.requires_grad
+    assert found.to_dense().tolist() == [[2.0, 3.0, 4.0], [2.5, 0.0, -8.0]]
+    found.to_dense().sum().backward()
+    assert [r.grad.values().tolist() for r in rows] == [[2.0, 2.0, 2.0], [1.0, 0.5], [2.5, 1.5]]
+    plain = [r.detach() for r in rows]
+    assert engine.sparse.addmm(*plain, beta=0).to_dense().tolist() == [[0.0, 6.0, 0.0], [5.0, 0.0, 0.0]]
+    assert plain[0].clone().addmm_(*plain[1:]).to_dense().tolist() == [[1.0, 6.0, 2.0], [5.0, 0.0, -4.0]]
+    out = engine.zeros(2, 3).to_sparse_csr()
+    assert engine.addmm(*plain, beta=-1, out=out) is out and out.to_dense().tolist() == [
+        [-1.0, 6.0, -2.0],
+        [5.0, 0.0, 4.0],
+    ]
+
+
+def test_addmm_of_layouts_that_torch_refuses() -> None:
+    eye = engine.eye(2)
+    rows, coordinates, wide = eye.to_sparse_csr(), eye.to_sparse(), engine.ones(1, 2).to_sparse_csr()
+    for matrices, text in (
+        ((rows, rows, eye), "addmm: computation on CPU is not implemented for SparseCsr + SparseCsr @ Strided"),
+        ((coordinates, eye, rows), "addmm: computation on CPU is not implemented for Sparse + Strided @ SparseCsr"),
+        ((coordinates, coordinates, eye), "addmm_sparse_dense: expected strided result tensor, got tensor with layout"),
+        ((wide, rows, rows), "expand is unsupported for SparseCsr tensors"),
+    ):
+        with pytest.raises(RuntimeError, match=re.escape(text)):
+            engine.addmm(*matrices)

@@ -135,3 +135,13 @@ def test_without_flops_there_are_none():
     with profile() as prof:
         engine.ones(2, 2) @ engine.ones(2, 2)
     assert prof.events()[0].flops is None and "FLOPs" not in prof.key_averages().table()
+
+
+@pytest.mark.parametrize("use_cuda", [True, False])
+def test_use_cuda_is_deprecated(use_cuda: bool) -> None:
+    activity = ProfilerActivity
+    with pytest.warns(FutureWarning, match="^`use_cuda` is deprecated, use `activities` argument instead$") as found:
+        prof = profile(activities=[activity.CPU], use_cuda=use_cuda)
+    assert prof.activities == {activity.CPU} and [w.filename for w in found] == [__file__]
+    with pytest.warns(FutureWarning), pytest.raises(AssertionError, match="No valid profiler activities found"):
+        profile(activities=[activity.CUDA], use_cuda=False)

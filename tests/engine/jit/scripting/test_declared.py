@@ -198,3 +198,25 @@ def test_a_variable_does_not_become_a_module() -> None:
 
     with pytest.raises(RuntimeError, match="Cannot re-assign 'x' to a value of type module"):
         Itself()
+
+
+class Holder(jit.ScriptModule):
+    """Declares nothing: methods come after its `__init__`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.submodule = engine.nn.Linear(2, 1, bias=False)
+
+
+def test_defined_after_init() -> None:
+    holder, file = Holder(), io.BytesIO()
+    with engine.no_grad():
+        holder.submodule.weight.fill_(2)
+    holder.define("def forward(self, x):\n    return self.submodule(x) + 1")
+    assert isinstance(holder, Holder) and isinstance(holder, jit.RecursiveScriptModule)
+    assert holder(X).tolist() == [[5.0]] and "prim::CallMethod" in str(holder.graph)
+    jit.save(holder, file)
+    file.seek(0)
+    assert jit.load(file)(X).tolist() == [[5.0]]
+    with pytest.raises(RuntimeError, match="inside of __init__"):
+        holder.define("def more(self, x):\n    return x")

@@ -441,3 +441,23 @@ def test_a_number_over_a_tensor_is_rounded_as_torchs() -> None:
     assert np.array_equal((255 / x).numpy(), want) and not np.array_equal(want, np.float32(255) / x.numpy())
     assert (5 / engine.tensor([2, 0])).tolist() == [2.5, float("inf")]
     assert (2j / engine.tensor([1.0, 2.0])).dtype is engine.complex64
+
+
+@pytest.mark.parametrize(
+    ("input", "other", "wanted"),
+    [
+        ("bfloat16", "bfloat16", "bfloat16"),
+        ("bfloat16", "int64", "bfloat16"),
+        ("int64", "bfloat16", "bfloat16"),
+        ("bfloat16", "float32", "float32"),
+        ("bfloat16", "float16", "float32"),
+        ("float16", "int64", "float16"),
+    ],
+)
+def test_ldexp_of_narrow_floats(input: str, other: str, wanted: str) -> None:
+    """The power of two in bfloat16 was computed, and returned, in float32."""
+    a, b = engine.tensor([1, 3], dtype=getattr(engine, input)), engine.tensor([2, -1], dtype=getattr(engine, other))
+    found = engine.ldexp(a, b)
+    assert found.dtype is getattr(engine, wanted) and found.tolist() == [4.0, 1.5]
+    if a.is_floating_point():
+        assert engine.ldexp(a.requires_grad_(), b).dtype is found.dtype
