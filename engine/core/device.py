@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["device"]
 
@@ -61,6 +61,11 @@ class device:
             raise RuntimeError(f"Expected one of {', '.join(_KINDS)} device type at start of device string: {type}")
         object.__setattr__(self, "type", type)
         object.__setattr__(self, "index", index)
+
+    if TYPE_CHECKING:  # `ops.creation` adds both: inside, factories make tensors on this device
+
+        def __enter__(self) -> device: ...
+        def __exit__(self, *raised: object) -> None: ...
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"attribute '{name}' of 'torch.device' objects is not writable")

@@ -75,7 +75,7 @@ def _leave(self: device, *exc: object) -> None:
     _default_device[0] = _outer.pop()
 
 
-device.__enter__, device.__exit__ = _enter, _leave  # type: ignore[attr-defined]
+device.__enter__, device.__exit__ = _enter, _leave  # type: ignore[method-assign]
 composite(method=False)(set_default_device)
 composite(method=False)(get_default_device)
 

@@ -81,7 +81,8 @@ class Attention(nn.Module):
         found = F.scaled_dot_product_attention(
             query[None], keys[None], values[None], is_causal=n > 1, enable_gqa=shared
         )
-        return self.output(found[0].transpose(0, 1).reshape(n, -1))
+        output: Tensor = self.output(found[0].transpose(0, 1).reshape(n, -1))
+        return output
 
 
 class FeedForward(nn.Module):
@@ -96,7 +97,9 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (n, width) -> (n, width)."""
         up = self.up(x)
-        return self.down(F.gelu(up, approximate="tanh") if self.gate is None else F.silu(self.gate(x)) * up)
+        inner = F.gelu(up, approximate="tanh") if self.gate is None else F.silu(self.gate(x)) * up
+        down: Tensor = self.down(inner)
+        return down
 
 
 class Layer(nn.Module):
@@ -111,7 +114,8 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """x (n, width) -> (n, width)."""
         x = x + self.attention(self.attention_norm(x), cache)
-        return x + self.feed(self.feed_norm(x))
+        fed: Tensor = self.feed(self.feed_norm(x))
+        return x + fed
 
 
 class Decoder(nn.Module):
