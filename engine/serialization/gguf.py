@@ -45,7 +45,7 @@ _NUMBERS = {  # code of a type of metadata -> its dtype
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _NESTING = 4  # arrays in arrays; llama.cpp writes none
 _KEY_BYTES, _TENSOR_BYTES = 8 + 4 + 1, 8 + 4 + 4 + 8  # the least that one takes in the file
-_TENSOR_VALUES = 16  # values of the header that a tensor counts for: it costs as much memory
+_COST = 16  # values of the header that a key, an array or a tensor counts for: it costs as much
 _MAX_BYTES = 1 << 62
 
 
@@ -190,7 +190,7 @@ class _Header:
             raise UnpicklingError(f"{what} is an array of the unknown type {code}")
         if count > (self.size - self.at) // least:
             raise UnpicklingError(f"{what} is an array of {count} values, which the file has no room for")
-        self.count(count)
+        self.count(count + _COST)
         if code == _STRING:
             return self.strings(count, what)
         if code != _ARRAY:
@@ -221,7 +221,7 @@ class _Header:
 def _metadata(header: _Header, count: int) -> dict[str, Any]:
     if count > (header.size - header.at) // _KEY_BYTES:
         raise UnpicklingError(f"the GGUF file declares {count} keys, which it has no room for")
-    header.count(count)
+    header.count(count * _COST)
     result: dict[str, Any] = {}
     for i in range(count):
         key = header.name(f"the key number {i}")
@@ -256,7 +256,7 @@ def _entry(header: _Header, number: int) -> _Entry:
     dims = header.u32(what)
     if dims > MAX_DIMS:  # before they are multiplied: the product would be a number of that many digits
         raise UnpicklingError(f"{what} has {dims} dimensions, more than {MAX_DIMS}")
-    header.count(_TENSOR_VALUES + dims)
+    header.count(_COST + dims)
     shape = struct.unpack_from(f"<{dims}Q", header.data, header.take(8 * dims, what))[::-1]
     code, offset = header.u32(what), header.u64(what)
     kind = TYPE_CODES.get(code)

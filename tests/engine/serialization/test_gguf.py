@@ -312,7 +312,7 @@ def test_truncated_everywhere(tmp_path: Path) -> None:
     [
         (Limits(header=64), "the GGUF header is larger than 64 bytes: it reaches the key number 1"),
         (Limits(header_values=3), "the GGUF header has more than 3 values"),
-        (Limits(header_values=50), "the GGUF header has more than 50 values"),
+        (Limits(header_values=150), "the GGUF header has more than 150 values"),
         (Limits(line=4), "the key number 0 has a name of 12 bytes, more than 4"),
     ],
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from engine.serialization import allow
+from engine.serialization.gguf import write_gguf
 from engine.serialization.pickler import Global, Instance
 from hubcli.base import settings
 from hubcli.cache import lockfile
@@ -245,12 +248,15 @@ def test_names_for_torch_itself_must_be_there():
 WHOLE = forge.zipped(forge.pickled({"weight": WEIGHT}))
 LEGACY = forge.legacy({"weight": forge.tensor((2, 2), (2, 1), 0, forge.storage(view=None))}, [("0", 4, forge.FLOATS)])
 SAFE = forge.safetensors(b'{"weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}')
+GGUF = io.BytesIO()
+write_gguf(GGUF, {}, {"weight": np.ones((2, 8), np.float32)})
 BAD = {
     "zip": (WHOLE[: len(WHOLE) // 2], "truncated"),
     "legacy": (LEGACY[:-9], "truncated"),
     "tar": (forge.tarred(forge.tar_parts())[:700], "truncated"),
     "safetensors": (SAFE[:-1], "truncated"),
     "header": (SAFE[:20], "truncated"),
+    "gguf": (GGUF.getvalue()[:-1], "truncated"),
     "crc": (WHOLE.replace(forge.FLOATS, forge.FLOATS[:-1] + b"\x01"), "CRC-32"),
     "page": (b"<!DOCTYPE html><html>not found</html>", "a web page"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "Git LFS pointer"),
@@ -275,7 +281,7 @@ def test_the_file_that_cannot_be_read_is_named(model, tmp_path, kind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["zip", "crc", "safetensors"])
+@pytest.mark.parametrize("kind", ["zip", "crc", "safetensors", "gguf"])
 def test_a_download_that_cannot_be_read_is_named_and_not_kept(model, files, tmp_path, kind):
     (tmp_path / "files" / "bad.pth").write_bytes(BAD[kind][0])
     given = ("load", "o/m:v1", "net", "-k", f"url={files.url}/bad.pth", "--trust", "once")

@@ -12,7 +12,10 @@ from click.testing import CliRunner, Result
 
 from engine import serialization
 from engine.serialization.gguf import GgufTensor, write_gguf
-from hubcli.running import gguf_files
+from hubcli.cache import weights
+from hubcli.cache.records import Weight
+from hubcli.errors import IntegrityError
+from hubcli.running import checkpoints, gguf_files
 from hubcli.terminal import cli
 
 METADATA = {
@@ -125,6 +128,17 @@ def test_refused() -> None:
     assert hub("show", "iq.gguf").exit_code == 0
     assert hub("show", "absent/net.gguf").exit_code == 3
     assert not Path("out.pth").exists()
+
+
+def test_a_fetched_file_is_checked_without_its_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = Weight(file.name, file, "https://example.org/net.gguf", "", 0, (), 0.0, 0.0, False)
+    monkeypatch.setattr(weights, "is_new", lambda weight: True)
+    monkeypatch.setattr(weights, "refused", lambda weight, error: None)
+    monkeypatch.setattr(GgufTensor, "array", lambda *args: pytest.fail("a value was computed"))
+    checkpoints.require_checkpoint(weight, file)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match="the tensor norm"):
+        checkpoints.require_checkpoint(weight, file)
 
 
 def test_another_name_is_no_archive() -> None:
