@@ -15,15 +15,17 @@ _CONTROL, _USER_DEFINED = 3, 4  # of tokenizer.ggml.token_type
 _INCOMPLETE = "�"  # what a decoder makes of the first bytes of a letter
 
 # Expressions that cut text into words before pairs are merged, by the names that llama.cpp gives them in
-# tokenizer.ggml.pre; they are those of the published tokenizer.json files.
+# tokenizer.ggml.pre; they are those of the published tokenizer.json files.  None: GPT-2's own rule for bytes.
 _LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA, _QWEN = _LETTERS + r"\p{N}{1,3}" + _REST, _LETTERS + r"\p{N}" + _REST
+_DIGITS = r"\p{N}"  # each a word of its own, GPT-2's rule between them
 _WORDS = {
-    "llama-bpe": _LETTERS + r"\p{N}{1,3}" + _REST,
-    "llama3": _LETTERS + r"\p{N}{1,3}" + _REST,
-    "qwen2": _LETTERS + r"\p{N}" + _REST,
+    **dict.fromkeys(("default", "gpt-2", "gpt2", "mpt", "olmo"), None),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3"), _LLAMA),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _QWEN),
+    **dict.fromkeys(("starcoder", "refact", "command-r", "smollm"), _DIGITS),
 }
-_PLAIN = ("gpt-2", "gpt2", "default")  # the byte-level rule of GPT-2
 
 
 class Tokenizer:
@@ -126,15 +128,16 @@ def _token(metadata: Mapping[str, Any], name: str, count: int) -> int | None:
 def _byte_level(library: Any, metadata: Mapping[str, Any], vocabulary: dict[str, int], where: str) -> Any:
     pairs = [tuple(str(one).split(" ", 1)) for one in metadata.get("tokenizer.ggml.merges") or []]
     cut = metadata.get("tokenizer.ggml.pre", "default")
-    if cut not in _WORDS and cut not in _PLAIN:
+    if not isinstance(cut, str) or cut not in _WORDS:
         raise HubError(
             f"{where} cuts words by the rule {str(cut)[:40]!r}, which hub does not know",
             hint="give its tokenizer: --tokenizer tokenizer.json",
         )
-    made = _made(library, where, vocab=vocabulary, merges=pairs, ignore_merges=cut in ("llama-bpe", "llama3"))
-    words = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in _PLAIN)
-    if cut in _WORDS:
-        split = library.pre_tokenizers.Split(library.Regex(_WORDS[cut]), "isolated")
+    rule = _WORDS[cut]
+    made = _made(library, where, vocab=vocabulary, merges=pairs, ignore_merges=rule is _LLAMA)
+    words = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule is None or rule is _DIGITS)
+    if rule is not None:
+        split = library.pre_tokenizers.Split(library.Regex(rule), "isolated")
         words = library.pre_tokenizers.Sequence([split, words])
     made.pre_tokenizer = words
     made.decoder = library.decoders.ByteLevel()

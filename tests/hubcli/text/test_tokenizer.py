@@ -46,12 +46,13 @@ def metadata(made: tokenizers.Tokenizer, pre: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "default", "qwen2", "llama-bpe"])
+@pytest.mark.parametrize("pre", ["gpt-2", "default", "qwen2", "llama-bpe", "smollm"])
 def test_a_byte_level_tokenizer_of_a_gguf_file_is_that_of_the_tokenizer_json(pre: str, tmp_path: Path) -> None:
     words: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if pre in tokenizer._WORDS:
-        split = pre_tokenizers.Split(tokenizers.Regex(tokenizer._WORDS[pre]), "isolated")
-        words = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    if rule := tokenizer._WORDS[pre]:
+        split = pre_tokenizers.Split(tokenizers.Regex(rule), "isolated")
+        rest = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre == "smollm")
+        words = pre_tokenizers.Sequence([split, rest])
     made = trained(words)
     made.save(str(tmp_path / "tokenizer.json"))
     ours = tokenizer.from_gguf(metadata(made, pre), "w.gguf")
@@ -60,6 +61,22 @@ def test_a_byte_level_tokenizer_of_a_gguf_file_is_that_of_the_tokenizer_json(pre
     assert ours.decode(ours.encode(TEXT)) == TEXT
     assert ours.encode("a<|end|>") == [*ours.encode("a"), 0]
     assert (ours.end, theirs.end) == ({0}, {0, 5}) and ours.begin is None
+
+
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        ("gpt-2", ["It", "'s", "Ġ", "Ġ2024", ":", "ĠIT", "'", "S", "Ċ"]),
+        ("smollm", ["It", "'s", "ĠĠ", "2", "0", "2", "4", ":", "ĠIT", "'", "S", "Ċ"]),
+        ("llama-bpe", ["It", "'s", "Ġ", "Ġ", "202", "4", ":", "ĠIT", "'S", "Ċ"]),
+        ("qwen2", ["It", "'s", "Ġ", "Ġ", "2", "0", "2", "4", ":", "ĠIT", "'S", "Ċ"]),
+    ],
+)
+def test_words_are_cut_as_the_published_tokenizers_do(pre: str, words: list[str]) -> None:
+    made = trained(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    ours = tokenizer.from_gguf(metadata(made, pre), "w.gguf")
+    cut = ours.tokenizer.pre_tokenizer.pre_tokenize_str("It's  2024: IT'S\n")
+    assert [word for word, _ in cut] == words
 
 
 def test_a_first_token_is_added_once() -> None:
