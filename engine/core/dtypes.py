@@ -199,7 +199,7 @@ def to_numpy(dtype: dtype) -> np.dtype:
 
 def part(array: Array, which: _int) -> Array:
     """The real (0) or imaginary (1) parts of complex numbers, sharing memory."""
-    if str(array.dtype.kind) == "W":  # complex32, which numpy takes for a real type
+    if array.dtype.kind == "W":  # type: ignore[comparison-overlap]  # complex32, which numpy takes for a real type
         return array[..., None].view("float16")[..., which]
     return array.imag if which else array.real
 

@@ -121,7 +121,7 @@ class enable_grad(_GradContext):
 class set_grad_enabled(_GradContext):
     """Sets the mode at once; as a context, restores it at the end."""
 
-    def __new__(cls, mode: bool) -> Self:
+    def __new__(cls, mode: bool, *args: object, **kwargs: object) -> Self:
         return object.__new__(cls)
 
     def __init__(self, mode: bool) -> None:

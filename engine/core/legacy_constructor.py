@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def legacy_array(data: tuple[object, ...], dtype: dtypes.dtype) -> np.ndarray:
                 f"new() received an invalid combination of arguments - got ({kinds}), but expected one of:\n"
                 " * (int ... size)\n * (sequence data)\n"
             )
-        return np.zeros(cast(tuple[int, ...], data) or (0,), np_dtype)
+        return np.zeros(data or (0,), np_dtype)  # type: ignore[arg-type]  # all are ints
     source = data[0]
     if isinstance(source, float):
         raise TypeError("new(): data must be a sequence (got float)")

@@ -181,7 +181,7 @@ def contents(array: Array, indent: int) -> str:
     """The elements of a host array as nested lists."""
     if not array.size:
         return "[]"
-    if str(array.dtype.kind) == "W":  # complex32
+    if array.dtype.kind == "W":  # type: ignore[comparison-overlap]  # complex32
         array = array.astype(np.complex64)
     elif array.dtype.kind not in "biufc" or array.dtype == np.float16:
         array = array.astype(np.float32)

@@ -319,9 +319,9 @@ class UntypedStorage:
             registered.share(self._memory)
         return self
 
-    def tolist(self) -> list[complex]:
+    def tolist(self) -> list[Any]:
         """The elements as a list of Python numbers."""
-        found: list[complex] = backends.of_array(self._memory.root).to_host(self._flat()).tolist()
+        found: list[Any] = backends.of_array(self._memory.root).to_host(self._flat()).tolist()
         return found
 
     def __getitem__(self, index: Any) -> Any:
@@ -336,7 +336,7 @@ class UntypedStorage:
     def __setitem__(self, index: int | slice, value: complex | Array) -> None:
         self._flat()[index] = value
 
-    def __iter__(self) -> Iterator[complex]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
     def fill_(self, value: complex) -> UntypedStorage:

@@ -31,7 +31,6 @@ from engine.dispatch.table import OPS
 
 if TYPE_CHECKING:
     from engine.core.arrays import ArrayModule
-    from engine.dispatch.gate import Call
     from engine.dispatch.record import Arrays, Kernel, Launch, Namespace
 
 __all__ = ["Choice", "Explanation", "OpCall", "explain", "table"]
@@ -75,7 +74,7 @@ class Explanation:
 _explaining = threading.RLock()  # what is put round kernels is taken away in the opposite order
 
 
-def explain(function: Call, *args: object, **kwargs: object) -> Explanation:
+def explain(function: Callable[..., object], *args: object, **kwargs: object) -> Explanation:
     """Call a function or a module, and tell which code computed each op of the call, and why not another.
 
     Caches and trials are as in any other call: what a first call compiles or decides, it does here.  A module or a step

@@ -190,9 +190,7 @@ def handled(func: Call, found: Sequence[Handler], args: tuple[object, ...], kwar
 unwrapped: set[Call] = set()  # functions whose results are given as they are
 
 
-def _torch_function(
-    cls: type, func: Call, types: Sequence[type], args: Sequence[object] = (), kwargs: dict[str, object] | None = None
-) -> object:
+def _torch_function(cls: type, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
     """The call, its plain results made instances of the class; NotImplemented beside classes that are not its bases."""
     if not all(issubclass(cls, t) for t in types):
         return NotImplemented
@@ -212,7 +210,7 @@ def _converted(result: Any, cls: type) -> object:
     return result
 
 
-def _as_subclass(self: Tensor, cls: type) -> Tensor:
+def _as_subclass(self: Tensor, cls: type) -> Any:
     """This tensor as an instance of `cls`, a view that shares memory and history."""
     if not isinstance(cls, type) or not issubclass(cls, Tensor):
         raise TypeError("as_subclass(): argument 'cls' must be a class that derives from Tensor")
