@@ -69,6 +69,8 @@ def printed(kernel: Kernel, *, group: str = "block", wide: bool = False, vector:
     group: how a row is shared.  wide: counts and offsets of 64 bits.  vector: neighbouring elements per thread takes at
     once (arrays marked dense are then loaded 16 bytes at a time and must be aligned so).
     """
+    if kernel.shape == "jobs":  # of one thread each, too long for those of a GPU
+        raise form.FormError(f"{kernel.name}: no jobs in CUDA C")
     return _Printer(kernel, group, wide, vector).text()
 
 
@@ -281,7 +283,8 @@ class _Printer:
     def _head(self, s: Any) -> str:
         if isinstance(s, form.Loop):
             j = s.index.name
-            return f"for (index {j} = {self._text(s.begin)}; {j} < {self._text(s.end)}; ++{j})"
+            step = f"++{j}" if s.step.constant == 1 else f"{j} += {self._text(s.step)}"
+            return f"for (index {j} = {self._text(s.begin)}; {j} < {self._text(s.end)}; {step})"
         if isinstance(s, form.When):
             return f"if ({self._text(s.condition)})"
         if isinstance(s, form.Each):

@@ -1,9 +1,10 @@
 """Kernels as data: parameters, and statements over typed values.
 
-A kernel is one of two shapes.  A **map** does its statements for each of n elements, independently.  **Rows** does them
-for each of n rows, where `reduce` combines values along the row and `each` walks it: what threads of a GPU, or the
+A kernel is one of three shapes.  A **map** does its statements for each of n elements, independently.  **Rows** does
+them for each of n rows, where `reduce` combines values along the row and `each` walks it: what threads of a GPU, or the
 lanes of a vector, do together.  Which threads take which elements, how values along a row meet, and the width of a load
-are the printer's affair; nothing here knows of CUDA.
+are the printer's affair; nothing here knows of CUDA.  **Jobs** does its statements once for the jobs `begin` to `end`,
+in one thread: it walks them, and vectors of `lanes` elements, in loops of its own (`jobs.py`).
 
     k = Kernel("scaled", "map")
     x, out = k.array("x", "float16"), k.array("out", "float16", written=True)
@@ -39,7 +40,8 @@ ITEMSIZE = {
 FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
 
-COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
+COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "below"])  # below: 0 <= a < b, of indices
+SHAPES = ("map", "rows", "jobs")
 TESTS = frozenset(["isnan", "isinf", "isfinite", "not", "signbit"])  # one operand, a truth value
 LOGICAL = frozenset(["land", "lor"])
 REDUCTIONS = frozenset(["sum", "product", "max", "min", "any", "all", "argmax", "argmin"])
@@ -48,6 +50,21 @@ REDUCTIONS = frozenset(["sum", "product", "max", "min", "any", "all", "argmax", 
 def compute_type(stored: str) -> str:
     """The type that values of a stored type are computed in."""
     return "float32" if stored in HALVES else stored
+
+
+def wide(type: str, lanes: int) -> str:
+    """The type of vectors of `lanes` values of a type."""
+    return f"{type}*{lanes}"
+
+
+def element(type: str) -> str:
+    """The type of one value of a vector; of what is no vector, its own."""
+    return type.partition("*")[0]
+
+
+def alike(type: str, other: str) -> str:
+    """The type `other`, in as many lanes as `type` has."""
+    return other + type[len(element(type)) :]
 
 
 class FormError(TypeError):
@@ -163,8 +180,27 @@ class Do:
 
 
 @dataclass(slots=True)
+class View:
+    """result: the array that begins at array[index]."""
+
+    result: Array
+    array: Array
+    index: Value
+
+
+@dataclass(slots=True)
+class Either:
+    """result: one array where the condition holds, else the other: of addresses, so that only one of them is read."""
+
+    result: Array
+    condition: Value
+    first: Array
+    second: Array
+
+
+@dataclass(slots=True)
 class Load:
-    """result = array[index], or of the `which`-th of several arrays."""
+    """result = array[index], or of the `which`-th of several arrays; a vector: array[index], array[index + 1], ..."""
 
     result: Value
     array: Array | Pointers
@@ -201,11 +237,12 @@ class Set:
 
 @dataclass(slots=True)
 class Loop:
-    """for index in range(begin, end), one after another in one thread."""
+    """for index in range(begin, end, step), one after another in one thread."""
 
     index: Value
     begin: Value
     end: Value
+    step: Value
     body: list[Any] = field(default_factory=list)
 
 
@@ -245,20 +282,24 @@ class Reduce:
     value: Value
 
 
-class Kernel:
-    """A kernel while it is written and afterwards.  shape: "map" or "rows"; `index`: its element or row; `count`: how
-    many there are, always the last parameter."""
+Statement = Do | View | Either | Load | Store | Variable | Set | Loop | When | Each | Once | Reduce
 
-    def __init__(self, name: str, shape: str) -> None:
-        if shape not in ("map", "rows"):
-            raise FormError(f"a kernel is a map or rows, not {shape}")
-        self.name, self.shape = name, shape
+
+class Kernel:
+    """A kernel while it is written and afterwards.  shape: "map", "rows" or "jobs"; `index`: its element or row;
+    `count`: how many there are, always the last parameter; `begin`, `end`: of its jobs; `lanes`: of its vectors."""
+
+    def __init__(self, name: str, shape: str, lanes: int = 1) -> None:
+        if shape not in SHAPES:
+            raise FormError(f"a kernel is a map or rows or jobs, not {shape}")
+        self.name, self.shape, self.lanes = name, shape, lanes
         self.parameters: list[Array | Pointers | Scalar] = []
         self.body: list[Any] = []
         self._open = [self.body]
         self._made = 0
         self.index = Value(self, "index", "i")
         self.count = Value(self, "index", "count")
+        self.begin, self.end = Value(self, "index", "begin"), Value(self, "index", "end")
 
     # --- parameters
 
@@ -276,7 +317,7 @@ class Kernel:
         return Value(self, type, name)
 
     def _parameter(self, made: Any) -> Any:
-        if any(p.name == made.name for p in self.parameters) or made.name in ("i", "count"):
+        if any(p.name == made.name for p in self.parameters) or made.name in ("i", "count", "begin", "end"):
             raise FormError(f"kernel {self.name} has two parameters {made.name}")
         self.parameters.append(made)
         return made
@@ -307,7 +348,7 @@ class Kernel:
         (type,) = types
         given = [a if isinstance(a, Value) else self.constant(a, type) for a in args]
         if op in COMPARISONS or op in TESTS or op in LOGICAL:
-            type = "bool"
+            type = alike(type, "bool")
         made = self._new(type)
         self._add(Do(made, op, tuple(given)))
         return made
@@ -320,15 +361,45 @@ class Kernel:
         self._add(Do(made, "cast", (value,)))
         return made
 
-    def load(self, array: Array | Pointers, index: Value, which: Value | None = None) -> Value:
+    def load(self, array: Array | Pointers, index: Value | int, which: Value | None = None) -> Value:
         """array[index], in the type it is computed in."""
         made = self._new(compute_type(array.type))
-        self._add(Load(made, array, index, which))
+        self._add(Load(made, array, self._counted(index), which))
         return made
 
-    def store(self, array: Array | Pointers, index: Value, value: Value, which: Value | None = None) -> None:
-        """array[index] = value, in the array's type."""
-        self._add(Store(array, index, self._fitting(array, value), False, which))
+    def vector(self, array: Array, index: Value | int = 0) -> Value:
+        """The elements of an array from an index on, as many as a vector has."""
+        made = self._new(wide(array.type, self.lanes))
+        self._add(Load(made, array, self._counted(index)))
+        return made
+
+    def spread(self, value: Value) -> Value:
+        """A vector of one number."""
+        made = self._new(wide(value.type, self.lanes))
+        self._add(Do(made, "spread", (value,)))
+        return made
+
+    def view(self, array: Array, index: Value | int) -> Array:
+        """The array that begins at an index of another."""
+        made = self._named(array)
+        self._add(View(made, array, self._counted(index)))
+        return made
+
+    def either(self, condition: Value, first: Array, second: Array) -> Array:
+        """The first array where the condition holds, else the second."""
+        made = self._named(first)
+        self._add(Either(made, condition, first, second))
+        return made
+
+    def _named(self, array: Array) -> Array:
+        return Array(self._new("index").name, array.type, array.written)
+
+    def _counted(self, index: Value | int) -> Value:
+        return index if isinstance(index, Value) else self.constant(index, "index")
+
+    def store(self, array: Array | Pointers, index: Value | int, value: Value, which: Value | None = None) -> None:
+        """array[index] = value, in the array's type; of a vector: the elements from there on."""
+        self._add(Store(array, self._counted(index), self._fitting(array, value), False, which))
 
     def add_to(self, array: Array, index: Value, value: Value) -> None:
         """array[index] += value, where several elements may meet at one place, in any order."""
@@ -337,7 +408,7 @@ class Kernel:
         self._add(Store(array, index, self._fitting(array, value), True))
 
     def _fitting(self, array: Array | Pointers, value: Value) -> Value:
-        return self.cast(value, compute_type(array.type))
+        return self.cast(value, alike(value.type, compute_type(array.type)))
 
     def variable(self, start: Value) -> Value:
         """A value that `set` changes, with its first."""
@@ -365,9 +436,12 @@ class Kernel:
         finally:
             self._open.pop()
 
-    def loop(self, begin: Value, end: Value) -> contextlib.AbstractContextManager[Value]:
+    def loop(
+        self, begin: Value | int, end: Value | int, step: Value | int = 1
+    ) -> contextlib.AbstractContextManager[Value]:
         """`with k.loop(b, e) as j`: statements for each j, in order."""
-        return self._inside(Loop(self._new("index"), begin, end))
+        begin, end = self._counted(begin), self._counted(end)
+        return self._inside(Loop(self._new("index"), begin, end, self._counted(step)))
 
     def when(self, condition: Value) -> contextlib.AbstractContextManager[None]:
         """`with k.when(c)`: statements where c holds."""

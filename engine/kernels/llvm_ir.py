@@ -2,13 +2,14 @@
 
 The function is `void NAME(ptr args, i64 begin, i64 end)`: it does the elements or rows begin..end; args has 8 bytes
 for each parameter, in order: a number in its own type, or the address of an array object, whose memory's address stands
-`offset` bytes further on (numpy's PyArrayObject_fields; in Python, asking arrays for it is most of a small call).  What
-is printed are plain loops that LLVM's vectorizer takes: without branches, with reductions that may be regrouped, and
-marked as independent from turn to turn.
+`offset` bytes further on (numpy's PyArrayObject_fields; in Python, asking arrays for it is most of a small call), or
+where offset is None the memory's address.  What is printed are plain loops that LLVM's vectorizer takes: without
+branches, with reductions that may be regrouped, and marked as independent from turn to turn.
 
 - A loop over an index whose rest and quotient by one number are asked for (the coordinates of `elementwise.Walk`)
   becomes two loops, one over each: nothing is divided within.
 - Sums of float32 are added in runs of RUN places, runs in float64: long rows lose nothing.
+- Jobs, which have vectors and loops of their own, are for `llvm_jobs`.
 - Neighbouring rows together, where elements of *different* rows lie side by side, are for `llvm_columns`.
 - `known`: parameters that are numbers known at compile time (a stride of 1).
 """
@@ -39,7 +40,7 @@ def printed(
     *,
     known: Mapping[str, int] | None = None,
     attributes: str = "",
-    offset: int = 16,
+    offset: int | None = 16,
     short: bool = False,
 ) -> str:
     """The module of a kernel, whose function is `name`.
@@ -63,6 +64,9 @@ def serial(kernel: Kernel) -> bool:
 
 def llvm_type(type: str) -> str:
     """LLVM's type of values of a type."""
+    type, _, lanes = type.partition("*")
+    if lanes:
+        return f"<{lanes} x {llvm_type(type)}>"
     return TYPES.get(type) or f"i{8 * ITEMSIZE[type]}"
 
 
@@ -73,7 +77,7 @@ def _unsigned(type: str) -> bool:
 class Printer:
     """Writes one kernel."""
 
-    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str, offset: int) -> None:
+    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str, offset: int | None) -> None:
         self.kernel, self.name, self.known, self.offset = kernel, name, known, offset
         self.attributes = attributes
         self.lines: list[str] = []
@@ -134,8 +138,10 @@ class Printer:
                     self.bound[p.name] = self.emit(f"trunc i8 {value} to i1") if p.type == "bool" else value
             else:
                 array = self.emit(f"load ptr, ptr {at}, align 8")
-                held = self.emit(f"getelementptr i8, ptr {array}, i64 {self.offset}")
-                self.bound[p.name] = self.emit(f"load ptr, ptr {held}, align 8")
+                if self.offset is not None:
+                    held = self.emit(f"getelementptr i8, ptr {array}, i64 {self.offset}")
+                    array = self.emit(f"load ptr, ptr {held}, align 8")
+                self.bound[p.name] = array
         self.bound["count"] = "%end"
         if k.shape == "map":
             self._over(k.index, "%begin", "%end", k.body, self._block, parallel=not serial(k))
@@ -159,7 +165,7 @@ class Printer:
     # --- loops
 
     def _for(
-        self, begin: str, end: str, write: Callable[[str], None], step: int = 1, notes: tuple[str, ...] = ()
+        self, begin: str, end: str, write: Callable[[str], None], step: int | str = 1, notes: tuple[str, ...] = ()
     ) -> None:
         """for register in range(begin, end, step): write(register)."""
         counter = self._place("i64")
@@ -432,6 +438,10 @@ class Printer:
 
     @staticmethod
     def _constant(number: Any, type: str) -> str:
+        if "*" in type:
+            one, _, lanes = type.partition("*")
+            text = f"{llvm_type(one)} {Printer._constant(number, one)}"
+            return f"<{', '.join([text] * int(lanes))}>"
         if type == "bool":
             return "true" if number else "false"
         if type in form.FLOATS:
@@ -440,7 +450,7 @@ class Printer:
 
     def _compared(self, op: str, kind: str, a: str, b: str) -> str:
         type = llvm_type(kind)
-        if kind in form.FLOATS:
+        if form.element(kind) in form.FLOATS:
             return self.emit(f"fcmp {FLOAT_TESTS[op]} {type} {a}, {b}")
         sign = "" if op in ("eq", "ne") else "u" if _unsigned(kind) else "s"
         return self.emit(f"icmp {sign}{op} {type} {a}, {b}")
@@ -449,12 +459,12 @@ class Printer:
         op, kind = s.op, s.args[0].type
         args = [self._text(a) for a in s.args]
         type = llvm_type(kind)
-        floating = kind in form.FLOATS
+        floating = form.element(kind) in form.FLOATS
         if op == "cast":
             return self._cast(args[0], kind, s.result.type)
         if op == "where":
-            type = llvm_type(s.result.type)
-            return self.emit(f"select i1 {args[0]}, {type} {args[1]}, {type} {args[2]}")
+            where, type = type, llvm_type(s.result.type)
+            return self.emit(f"select {where} {args[0]}, {type} {args[1]}, {type} {args[2]}")
         if op in form.COMPARISONS:
             return self._compared(op, kind, args[0], args[1])
         if op in ("max", "min"):
@@ -601,5 +611,6 @@ def _declaration(call: str) -> str:
     """The declaration of the function that a call names."""
     head, _, rest = call.partition("@")
     name, _, args = rest.partition("(")
-    types = [a.split()[0] for a in args.rstrip(")").split(", ")]
-    return f"declare {head.split()[-1]} @{name}({', '.join(types)})"
+    types = [a.rpartition(" ")[0] for a in args.rstrip(")").split(", ")]
+    result = head[head.index("<") :].strip() if "<" in head else head.split()[-1]
+    return f"declare {result} @{name}({', '.join(types)})"

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.backends.cpu import half_floats
 from engine.core.lru import LRU
-from engine.kernels import cpu, llvm_products
+from engine.kernels import cpu, products
 from engine.kernels.form import Kernel
 from engine.ops.generated import launch
 from engine.ops.generated.trial import Trial, address, finite, lanes, linked, packed, registers, several, shared
@@ -103,7 +103,7 @@ class Steps:
         found = _trials.get(key)
         if found is None:
             entry = _entries.setdefault(("steps", vectors), launch.Entry())
-            code = functools.partial(linked, llvm_products.panels, lanes(), vectors)
+            code = functools.partial(linked, products.panels, lanes(), vectors)
             found = _trials[key] = Trial("a recurrent layer's product", entry, len(rows) * matrix.size // 32, code)
         self.panel = vectors * lanes()
         return found
@@ -114,7 +114,7 @@ class Steps:
             self.packed = np.ascontiguousarray(self.matrix.reshape(depth, -1, self.panel).swapaxes(0, 1))
             self.code, self.right = self.trial.build(), address(self.packed)
         args = packed(
-            llvm_products.PARAMETERS,
+            products.PARAMETERS,
             left=address(rows),
             right=self.right,
             out=address(out),
