@@ -15,6 +15,7 @@ from engine.backends.cpu import threads
 from engine.kernels import cpython, llvm_columns, llvm_ir, processor, team
 from engine.kernels.compiler import address, linked
 from engine.kernels.form import Array, Kernel, Pointers
+from engine.kernels.tiles import pack, product
 
 __all__ = ["Built", "build", "tiles"]
 
@@ -129,14 +130,11 @@ def build(
 
 
 def tiles(type: str, lanes: int, rows: int, vectors: int) -> Any:
-    """The product of `llvm_tiles` for a type: a function of its PARAMETERS, as addresses and numbers, and of how many
+    """The product of `tiles.py` for a type: a function of its PARAMETERS, as addresses and numbers, and of how many
     tiles there are.  ImportError without llvmlite.
     """
-    from engine.kernels import llvm_tiles
-
     found = processor.target()
     if found is None:
         raise ImportError(processor.describe())
-    entry = linked(llvm_tiles.printed("KERNEL", type, lanes, rows, vectors, found.attributes))
-    pack = llvm_tiles.pack
+    entry = linked(product("KERNEL", type, lanes, rows, vectors, found.attributes))
     return lambda *given: entry(pack(*given[:-1]), 0, given[-1])
