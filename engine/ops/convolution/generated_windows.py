@@ -1,6 +1,6 @@
 """Convolutions of channels-last images and their gradients where no library serves (the extra `jit`).
 
-Any kernel, stride and dilation, one group: engine/kernels/windows.py.  Each class here is the trial of a geometry;
+Any kernel, stride and dilation, one group: engine/kernels/windows.py.  Each class here is the route of a geometry;
 engine/kernels/README.md says how they are tried.  The gradient of the input is a convolution of
 the result's gradient for each place in a step (`stride`), with the places of the kernel that meet it.
 """
@@ -19,7 +19,7 @@ from engine.core.geometry import ConvGeometry
 from engine.kernels import llvm_winograd
 from engine.kernels.windows import FORWARD, GRADIENT, forward, gradient
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, address, lanes, linked, packed, registers, several, shared
+from engine.ops.generated.route import GeneratedRoute, address, lanes, linked, packed, registers, several, shared
 
 __all__ = ["Forward", "Input", "Weight", "serves"]
 
@@ -37,7 +37,7 @@ def serves(outputs: int) -> bool:
     return 2 * lanes(outputs) >= lanes()
 
 
-class _Route(Trial):
+class _Route(GeneratedRoute):
     """The kernel for a number of output channels."""
 
     margin = 2.0  # a busy machine says little of less: quiet, it was faster of all geometries, and the layout is kept

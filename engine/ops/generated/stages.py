@@ -20,7 +20,7 @@ from engine.backends.cpu import empty, threads
 from engine.kernels import image_layers, llvm_winograd, pooling
 from engine.kernels.program import Stage
 from engine.ops.convolution import generated_winograd as winograd
-from engine.ops.generated.trial import address, lanes, linked, registers
+from engine.ops.generated.route import address, lanes, linked, registers
 
 __all__ = [
     "Layer",

@@ -20,7 +20,7 @@ from engine.kernels import image_layers
 from engine.ops import norm
 from engine.ops.generated import launch
 from engine.ops.generated.channels import Pass, known
-from engine.ops.generated.trial import lanes, run, several
+from engine.ops.generated.route import lanes, run, several
 
 _LARGE = 1 << 18  # elements from which it is worth a second thread, which oneDNN's has
 _F32 = np.dtype("float32")

@@ -16,7 +16,7 @@ from engine.backends.cpu import threads
 from engine.backends.cpu.relayout import empty_channels_last, to_channels_last
 from engine.kernels import pooling
 from engine.ops.generated.channels import Pass, known
-from engine.ops.generated.trial import MANY, address, finite, lanes, packed, several, shared
+from engine.ops.generated.route import MANY, address, finite, lanes, packed, several, shared
 
 __all__ = ["Rectified", "pooled", "unpooled"]
 
