@@ -10,13 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 INSTRUCTION = re.compile(r"\b(getelementptr|icmp|fcmp|fadd|define void|insertelement)\b")
-# What makes text of a kernel that is written in the form, and knows no kernel; `llvm_text` has the lines, loops and
-# vectors that a kernel written by hand is put together of.
-PRINTERS = {"llvm_ir", "llvm_jobs", "llvm_columns", "llvm_math", "llvm_text"}
+# What makes text of a kernel that is written in the form, and knows no kernel.
+PRINTERS = {"llvm_ir", "llvm_jobs", "llvm_columns", "llvm_math"}
 # What is no kernel and has no other form: it launches kernels without Python (direct, program), hands
 # them to threads (team), or compares words that a guard reads.
 LAUNCHERS = {"direct", "program", "team", "generated_guards"}
-MOST = 449  # llvm_winograd
+BY_HAND = {"llvm_winograd", "llvm_text"}  # the second is what the first is put together of
+MOST = 633
 
 
 def written() -> dict[str, int]:
@@ -31,7 +31,7 @@ def written() -> dict[str, int]:
 
 def test_kernels_are_written_in_the_form() -> None:
     by_hand = {name: lines for name, lines in written().items() if name not in PRINTERS | LAUNCHERS}
-    assert set(by_hand) == {"llvm_winograd"}, by_hand
+    assert set(by_hand) == BY_HAND, by_hand
     assert sum(by_hand.values()) <= MOST, by_hand
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 ITEMSIZE = {
     "bool": 1,
@@ -67,6 +67,10 @@ def alike(type: str, other: str) -> str:
     return other + type[len(element(type)) :]
 
 
+Number = bool | int | float
+Operand: TypeAlias = "Value | Number"  # numbers take the type of the values
+
+
 class FormError(TypeError):
     """A kernel that cannot be written so: types that differ, a name used twice."""
 
@@ -102,61 +106,61 @@ class Value:
 
     __slots__ = ("constant", "kernel", "name", "type")
 
-    def __init__(self, kernel: Kernel, type: str, name: str, constant: Any = None) -> None:
+    def __init__(self, kernel: Kernel, type: str, name: str, constant: Number | None = None) -> None:
         self.kernel, self.type, self.name, self.constant = kernel, type, name, constant
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Operand) -> Value:
         return self.kernel.op("add", self, other)
 
-    def __radd__(self, other: Any) -> Value:
+    def __radd__(self, other: Operand) -> Value:
         return self.kernel.op("add", other, self)
 
-    def __sub__(self, other: Any) -> Value:
+    def __sub__(self, other: Operand) -> Value:
         return self.kernel.op("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Value:
+    def __rsub__(self, other: Operand) -> Value:
         return self.kernel.op("sub", other, self)
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Operand) -> Value:
         return self.kernel.op("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Value:
+    def __rmul__(self, other: Operand) -> Value:
         return self.kernel.op("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Value:
+    def __truediv__(self, other: Operand) -> Value:
         return self.kernel.op("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Value:
+    def __rtruediv__(self, other: Operand) -> Value:
         return self.kernel.op("div", other, self)
 
-    def __floordiv__(self, other: Any) -> Value:
+    def __floordiv__(self, other: Operand) -> Value:
         """Of indices, which are not negative."""
         return self.kernel.op("quotient", self, other)
 
-    def __mod__(self, other: Any) -> Value:
+    def __mod__(self, other: Operand) -> Value:
         """Of indices, which are not negative."""
         return self.kernel.op("rest", self, other)
 
     def __neg__(self) -> Value:
         return self.kernel.op("neg", self)
 
-    def __lt__(self, other: Any) -> Value:
+    def __lt__(self, other: Operand) -> Value:
         return self.kernel.op("lt", self, other)
 
-    def __le__(self, other: Any) -> Value:
+    def __le__(self, other: Operand) -> Value:
         return self.kernel.op("le", self, other)
 
-    def __gt__(self, other: Any) -> Value:
+    def __gt__(self, other: Operand) -> Value:
         return self.kernel.op("gt", self, other)
 
-    def __ge__(self, other: Any) -> Value:
+    def __ge__(self, other: Operand) -> Value:
         return self.kernel.op("ge", self, other)
 
-    def equals(self, other: Any) -> Value:
+    def equals(self, other: Operand) -> Value:
         """self == other, element by element."""
         return self.kernel.op("eq", self, other)
 
-    def differs(self, other: Any) -> Value:
+    def differs(self, other: Operand) -> Value:
         """self != other, element by element."""
         return self.kernel.op("ne", self, other)
 
@@ -243,7 +247,7 @@ class Loop:
     begin: Value
     end: Value
     step: Value
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -251,7 +255,7 @@ class When:
     """if condition."""
 
     condition: Value
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -260,14 +264,14 @@ class Each:
 
     index: Value
     count: Value
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Once:
     """By one of those who work on the row."""
 
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -278,7 +282,7 @@ class Reduce:
     results: tuple[Value, ...]
     index: Value
     count: Value
-    body: list[Any]
+    body: list[Statement]
     value: Value
 
 
@@ -294,7 +298,7 @@ class Kernel:
             raise FormError(f"a kernel is a map or rows or jobs, not {shape}")
         self.name, self.shape, self.lanes = name, shape, lanes
         self.parameters: list[Array | Pointers | Scalar] = []
-        self.body: list[Any] = []
+        self.body: list[Statement] = []
         self._open = [self.body]
         self._made = 0
         self.index = Value(self, "index", "i")
@@ -305,22 +309,25 @@ class Kernel:
 
     def array(self, name: str, type: str, written: bool = False, dense: bool = False) -> Array:
         """An array parameter."""
-        return self._parameter(Array(name, self._known(type), written, dense))
+        made = Array(name, self._known(type), written, dense)
+        self._parameter(made)
+        return made
 
     def pointers(self, name: str, type: str) -> Pointers:
         """A parameter that points to the addresses of arrays."""
-        return self._parameter(Pointers(name, self._known(type)))
+        made = Pointers(name, self._known(type))
+        self._parameter(made)
+        return made
 
     def scalar(self, name: str, type: str) -> Value:
         """A number parameter."""
         self._parameter(Scalar(name, type if type == "index" else self._known(type)))
         return Value(self, type, name)
 
-    def _parameter(self, made: Any) -> Any:
+    def _parameter(self, made: Array | Pointers | Scalar) -> None:
         if any(p.name == made.name for p in self.parameters) or made.name in ("i", "count", "begin", "end"):
             raise FormError(f"kernel {self.name} has two parameters {made.name}")
         self.parameters.append(made)
-        return made
 
     @staticmethod
     def _known(type: str) -> str:
@@ -334,11 +341,11 @@ class Kernel:
         self._made += 1
         return Value(self, type, f"v{self._made}")
 
-    def constant(self, number: Any, type: str) -> Value:
+    def constant(self, number: Number, type: str) -> Value:
         """A number known when the kernel is written."""
         return Value(self, type, "", number)
 
-    def op(self, op: str, *args: Any) -> Value:
+    def op(self, op: str, *args: Operand) -> Value:
         """op(args) as a new value.  Numbers among the args take the type of the values."""
         types = {a.type for a in args if isinstance(a, Value)}
         if op == "where":
@@ -424,24 +431,29 @@ class Kernel:
 
     # --- structure
 
-    def _add(self, statement: Any) -> None:
+    def _add(self, statement: Statement) -> None:
         self._open[-1].append(statement)
 
     @contextlib.contextmanager
-    def _inside(self, statement: Any) -> Iterator[Any]:
+    def _inside(self, statement: Loop | Each | When | Once) -> Iterator[None]:
         self._add(statement)
         self._open.append(statement.body)
         try:
-            yield getattr(statement, "index", None)
+            yield
         finally:
             self._open.pop()
+
+    @contextlib.contextmanager
+    def _counting(self, statement: Loop | Each) -> Iterator[Value]:
+        with self._inside(statement):
+            yield statement.index
 
     def loop(
         self, begin: Value | int, end: Value | int, step: Value | int = 1
     ) -> contextlib.AbstractContextManager[Value]:
         """`with k.loop(b, e) as j`: statements for each j, in order."""
         begin, end = self._counted(begin), self._counted(end)
-        return self._inside(Loop(self._new("index"), begin, end, self._counted(step)))
+        return self._counting(Loop(self._new("index"), begin, end, self._counted(step)))
 
     def when(self, condition: Value) -> contextlib.AbstractContextManager[None]:
         """`with k.when(c)`: statements where c holds."""
@@ -450,7 +462,7 @@ class Kernel:
     def each(self, count: Value) -> contextlib.AbstractContextManager[Value]:
         """`with k.each(n) as j`: statements for each place j of the row, in any order."""
         self._needs_rows()
-        return self._inside(Each(self._new("index"), count))
+        return self._counting(Each(self._new("index"), count))
 
     def once(self) -> contextlib.AbstractContextManager[None]:
         """`with k.once()`: statements done once per row."""
@@ -462,7 +474,8 @@ class Kernel:
         self._needs_rows()
         if by not in REDUCTIONS or len(self._open) != 1:
             raise FormError(f"no reduction by {by} here")
-        index, body = self._new("index"), []
+        index = self._new("index")
+        body: list[Statement] = []
         self._open.append(body)
         value = of(index)
         self._open.pop()
@@ -475,7 +488,7 @@ class Kernel:
             raise FormError("a map has no rows")
 
 
-def where(condition: Value, first: Any, second: Any) -> Value:
+def where(condition: Value, first: Operand, second: Operand) -> Value:
     """first where the condition holds, else second."""
     return condition.kernel.op("where", condition, first, second)
 
@@ -485,7 +498,7 @@ def both(first: Value, second: Value) -> Value:
     return first.kernel.op("land", first, second)
 
 
-def call(name: str, *args: Any) -> Value:
+def call(name: str, *args: Operand) -> Value:
     """A function of values: exp, log, sqrt, rsqrt, ...: what the printers list."""
     owner = next(a for a in args if isinstance(a, Value))
     return owner.kernel.op(name, *args)

@@ -102,9 +102,9 @@ def dense(lanes: int, rows: int, vectors: int) -> Jobs:
         taps, shifts = k.view(weights, o * runs), [k.vector(bias, o + j * lanes) for j in range(vectors)]
         for count, x in k.cut(length, sizes):
             sums = k.variables(shifts * count)
-            with k.loop(0, a["planes"]) as p, k.loop(0, a["tall"]) as i:
-                left = k.view(source, x * step + p * a["plane_step"] + i * a["tall_step"])
-                right = k.view(taps, (p * a["tall"] + i) * a["depth"] * (vectors * lanes))
+            with k.loop(0, a["planes"]) as p, k.loop(0, a["tall"]) as run:
+                left = k.view(source, x * step + p * a["plane_step"] + run * a["tall_step"])
+                right = k.view(taps, (p * a["tall"] + run) * a["depth"] * (vectors * lanes))
                 lefts = [k.view(left, step * n) for n in range(count)]
                 k.add_products(sums, lefts, a["depth"], 1, right, vectors * lanes)
             for i in range(count):

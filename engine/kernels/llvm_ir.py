@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from engine.kernels import form
 from engine.kernels.form import ITEMSIZE, Array, FormError, Kernel, Pointers, Scalar, Value
 from engine.kernels.llvm_math import FUNCTIONS, PRECISIONS, Writer, literal
 
+Body = list[form.Statement]
+Bound = str | tuple[str, str]  # a register, or ("variable", place)
 TYPES = {"index": "i64", "bool": "i1", "float32": "float", "float64": "double"}
 STORED = {"bool": "i8", "float16": "half", "bfloat16": "i16"}
 RUN = 512  # places whose float32 terms are added before the sum goes to float64
@@ -56,7 +57,7 @@ def printed(
 def serial(kernel: Kernel) -> bool:
     """Return whether elements of a kernel meet at one place, so that one thread must do them all, in order."""
 
-    def adds(body: list[Any]) -> bool:
+    def adds(body: Body) -> bool:
         return any((isinstance(s, form.Store) and s.add) or adds(getattr(s, "body", [])) for s in body)
 
     return adds(kernel.body)
@@ -84,7 +85,7 @@ class Printer:
         self.allocas: list[str] = []
         self.meta: list[str] = []
         self.made = 0
-        self.bound: dict[str, Any] = {}  # a value's name -> its register, or ("variable", place)
+        self.bound: dict[str, Bound] = {}  # by the name of a value
         self.given: set[int] = set()  # statements whose results loops give
         self.access = ""
         self.short = False
@@ -187,7 +188,7 @@ class Printer:
         self.lines.append(f"{leave}:")
         self.products.clear()
 
-    def _vector(self, begin: str, end: str, write: Callable[[str], None], body: list[Any], parallel: bool) -> None:
+    def _vector(self, begin: str, end: str, write: Callable[[str], None], body: Body, parallel: bool) -> None:
         """A loop of independent turns (parallel), or a reduction: for the vectorizer, if nothing loops within and no
         variable is carried on."""
         if any(isinstance(s, form.Loop | form.Each) or (isinstance(s, form.Set) and not parallel) for s in _all(body)):
@@ -205,7 +206,13 @@ class Printer:
         self.access = before
 
     def _over(
-        self, index: Value, begin: str, end: str, body: list[Any], write: Callable[[list[Any]], None], parallel: bool
+        self,
+        index: Value,
+        begin: str,
+        end: str,
+        body: Body,
+        write: Callable[[Body], None],
+        parallel: bool,
     ) -> None:
         """For index in begin..end: write(body); as two loops where the body asks for its coordinates."""
         rest = next((s for s in body if isinstance(s, form.Do) and s.op == "rest" and s.args[0] is index), None)
@@ -264,7 +271,7 @@ class Printer:
             self._placed(s, state, type, count)
             return
 
-        def one(body: list[Any]) -> None:
+        def one(body: Body) -> None:
             self._block(body)
             held = self.emit(f"load {type}, ptr {state}")
             self(f"store {type} {self._combined(s.by, kind, held, self._text(s.value), 'reassoc nsz ')}, ptr {state}")
@@ -296,7 +303,7 @@ class Printer:
         self(f"store i64 -1, ptr {place}")
         more = "gt" if s.by == "argmax" else "lt"
 
-        def one(body: list[Any]) -> None:
+        def one(body: Body) -> None:
             self._block(body)
             value, held = self._text(s.value), self.emit(f"load {type}, ptr {state}")
             where = self.emit(f"load i64, ptr {place}")
@@ -336,12 +343,12 @@ class Printer:
 
     # --- statements
 
-    def _block(self, body: list[Any]) -> None:
+    def _block(self, body: Body) -> None:
         for s in body:
             if id(s) not in self.given:
                 self._statement(s)
 
-    def _statement(self, s: Any) -> None:
+    def _statement(self, s: form.Statement) -> None:
         if isinstance(s, form.Do):
             self.bound[s.result.name] = self._value(s)
         elif isinstance(s, form.Load):
@@ -367,10 +374,12 @@ class Printer:
             self._at(after)
         elif isinstance(s, form.Each):
             self._over(s.index, "0", self._text(s.count), s.body, self._block, True)
-        else:  # Once
+        elif isinstance(s, form.Once):
             self._block(s.body)
+        else:
+            raise FormError(f"{type(s).__name__} in {self.kernel.name}")
 
-    def _address(self, s: Any) -> tuple[str, str]:
+    def _address(self, s: form.Load | form.Store) -> tuple[str, str]:
         array = s.array
         stored = STORED.get(array.type) or llvm_type(array.type)
         base = self.bound[array.name]
@@ -432,12 +441,12 @@ class Printer:
             return found
         return self.emit(f"load {llvm_type(value.type)}, ptr {found[1]}")
 
-    def _missing(self, value: Value) -> Any:
+    def _missing(self, value: Value) -> Bound | None:
         """A value that no statement bound here."""
         return None
 
     @staticmethod
-    def _constant(number: Any, type: str) -> str:
+    def _constant(number: form.Number, type: str) -> str:
         if "*" in type:
             one, _, lanes = type.partition("*")
             text = f"{llvm_type(one)} {Printer._constant(number, one)}"
@@ -550,8 +559,8 @@ class Printer:
             product = self.emit(f"mul i128 {a}, {b}")
             return self.emit(f"trunc i128 {self.emit(f'lshr i128 {product}, 64')} to i64")
         (a0, a1), (b0, b1) = ([self._half(v, n) for n in (0, 1)] for v in (a, b))
-        times = lambda x, y: self.emit(f"mul i64 {x}, {y}")
-        plus = lambda x, y: self.emit(f"add i64 {x}, {y}")
+        times: Callable[[str, str], str] = lambda x, y: self.emit(f"mul i64 {x}, {y}")
+        plus: Callable[[str, str], str] = lambda x, y: self.emit(f"add i64 {x}, {y}")
         low = times(a0, b0)
         inner = plus(times(a1, b0), self._half(low, 1))
         middle = plus(times(a0, b1), self._half(inner, 0))
@@ -581,7 +590,7 @@ class Printer:
         return self.emit(f"{'zext' if _unsigned(source) else 'sext'} {a} {x} to {b}")
 
 
-def identity(s: form.Reduce) -> Any:
+def identity(s: form.Reduce) -> form.Number:
     by = {"argmax": "max", "argmin": "min"}.get(s.by, s.by)
     if by in ("max", "min") and s.value.type not in form.FLOATS:
         return limit(s.value.type, by == "min")
@@ -594,13 +603,13 @@ def limit(type: str, high: bool) -> int:
         return int(high)
     bits = 8 * ITEMSIZE["int64" if type == "index" else type]
     if type.startswith("uint"):
-        return 2**bits - 1 if high else 0
-    return 2 ** (bits - 1) - 1 if high else -(2 ** (bits - 1))
+        return (1 << bits) - 1 if high else 0
+    return (1 << bits - 1) - 1 if high else -(1 << bits - 1)
 
 
-def _all(body: list[Any]) -> list[Any]:
+def _all(body: Body) -> Body:
     """The statements of a body and of what stands within it."""
-    found = []
+    found: Body = []
     for s in body:
         found.append(s)
         found += _all(getattr(s, "body", []))

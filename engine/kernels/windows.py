@@ -86,10 +86,10 @@ def forward(lanes: int, rows: int, vectors: int) -> Jobs:
         # a result begins with its bias: the address of each is chosen, not its value
         starts = [k.either(top.equals(0), b, s) for b, s in zip(k.vectors([shift] * rows, vectors), places)]
         sums = k.variables([k.vector(start) for start in starts])
-        with k.loop(top, least(top + a["part"], a["tall"])) as i:
+        with k.loop(top, least(top + a["part"], a["tall"])) as down:
             lines = []
             for start, y, x in corners:
-                y = y + i * a["dilation_down"]
+                y = y + down * a["dilation_down"]
                 fits = inside(y, a["height"])
                 lines.append((fits, k.view(image, ((start + y) * a["width"] + x) * channels), x))
             with k.loop(0, a["wide"]) as j:
@@ -97,7 +97,7 @@ def forward(lanes: int, rows: int, vectors: int) -> Jobs:
                 for fits, address, x in lines:
                     there = both(fits, inside(x + moved, a["width"]))
                     pixels.append(k.either(there, k.view(address, along), zeros))
-                k.add_products(sums, pixels, channels, 1, k.view(own, i * line + j * spot), panel)
+                k.add_products(sums, pixels, channels, 1, k.view(own, down * line + j * spot), panel)
         k.store_all(places, sums)
 
     with k.loop(k.begin, k.end) as job:
