@@ -376,26 +376,22 @@ class Kernel:
 
     def vector(self, array: Array, index: Value | int = 0) -> Value:
         """The elements of an array from an index on, as many as a vector has."""
-        made = self._new(wide(array.type, self.lanes))
-        self._add(Load(made, array, self._counted(index)))
+        self._add(Load(made := self._new(wide(array.type, self.lanes)), array, self._counted(index)))
         return made
 
     def spread(self, value: Value) -> Value:
         """A vector of one number."""
-        made = self._new(wide(value.type, self.lanes))
-        self._add(Do(made, "spread", (value,)))
+        self._add(Do(made := self._new(wide(value.type, self.lanes)), "spread", (value,)))
         return made
 
     def view(self, array: Array, index: Value | int) -> Array:
         """The array that begins at an index of another."""
-        made = self._named(array)
-        self._add(View(made, array, self._counted(index)))
+        self._add(View(made := self._named(array), array, self._counted(index)))
         return made
 
     def either(self, condition: Value, first: Array, second: Array) -> Array:
         """The first array where the condition holds, else the second."""
-        made = self._named(first)
-        self._add(Either(made, condition, first, second))
+        self._add(Either(made := self._named(first), condition, first, second))
         return made
 
     def _named(self, array: Array) -> Array:
