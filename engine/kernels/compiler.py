@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from engine.backends.file_cache import Cache
@@ -18,6 +19,7 @@ from engine.kernels import processor
 
 __all__ = ["address", "linked"]
 
+Entry = Callable[[bytes, int, int], None]  # a function of ctypes: arguments, begin, end
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
 
 cache = Cache()
@@ -69,13 +71,13 @@ class _Compiler:
 
     def compile(self, text: str) -> bytes:
         """An object file."""
-        return self.machine.emit_object(self._optimized(text))
+        return bytes(self.machine.emit_object(self._optimized(text)))
 
     def assembly(self, text: str) -> str:
         """The instructions that a text becomes, for those who look."""
         with self.lock:
             self.start()
-            return self.machine.emit_assembly(self._optimized(text))
+            return str(self.machine.emit_assembly(self._optimized(text)))
 
     def link(self, code: bytes, name: str) -> int:
         """The address of the function `name` of an object file."""
@@ -87,7 +89,7 @@ class _Compiler:
             .link(self.linker, f"{name}-{len(self.retained)}")
         )
         self.retained.append(library)
-        return library[name]
+        return int(library[name])
 
 
 compiler = _Compiler()
@@ -99,13 +101,13 @@ if hasattr(os, "register_at_fork"):  # no child begins in the middle of a compil
     )
 
 
-def address(entry: Any) -> int:
+def address(entry: Entry) -> int:
     """Return the address of the code of an entry."""
-    return ctypes.cast(entry, ctypes.c_void_p).value or 0
+    return ctypes.cast(entry, ctypes.c_void_p).value or 0  # type: ignore[arg-type]  # a function of ctypes
 
 
 @functools.lru_cache(4096)
-def linked(text: str) -> Any:
+def linked(text: str) -> Entry:
     """The function of a text."""
     import hashlib
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from engine.backends.cpu import threads
 from engine.kernels import cpython, llvm_columns, llvm_ir, processor, team
-from engine.kernels.compiler import address, linked
-from engine.kernels.form import Array, Kernel, Pointers
+from engine.kernels.compiler import Entry, address, linked
+from engine.kernels.form import Array, FormError, Kernel, Pointers, Statement
+from engine.kernels.tiles import pack, product
 
 __all__ = ["Built", "build", "tiles"]
 
@@ -43,7 +44,7 @@ class Built:
     Arrays must have the memory that the kernel reads and writes, and live until it has done so.
     """
 
-    def __init__(self, kernel: Kernel, entry: Any, known: Mapping[str, int]) -> None:
+    def __init__(self, kernel: Kernel, entry: Entry, known: Mapping[str, int]) -> None:
         self.kernel, self.entry = kernel, entry
         self.address = address(entry)
         self.operations = operations(kernel)  # of an element
@@ -86,7 +87,7 @@ class Built:
 def operations(kernel: Kernel) -> int:
     """About how many additions take the time of one element (of rows: of one place of a row)."""
 
-    def count(body: Sequence[Any]) -> int:
+    def count(body: Sequence[Statement]) -> int:
         found = 0
         for s in body:
             found += _COSTS.get(getattr(s, "op", ""), 1)
@@ -113,7 +114,7 @@ def build(
     if found is None:
         raise ImportError(processor.describe())
     if not found.halves and any(getattr(p, "type", "") == "float16" for p in kernel.parameters):
-        raise llvm_ir.FormError("this processor does not convert float16")
+        raise FormError("this processor does not convert float16")
     if columns:
         text = llvm_columns.printed(kernel, "KERNEL", known, found.attributes, cpython.HEAD)
     else:
@@ -129,14 +130,11 @@ def build(
 
 
 def tiles(type: str, lanes: int, rows: int, vectors: int) -> Any:
-    """The product of `llvm_tiles` for a type: a function of its PARAMETERS, as addresses and numbers, and of how many
+    """The product of `tiles.py` for a type: a function of its PARAMETERS, as addresses and numbers, and of how many
     tiles there are.  ImportError without llvmlite.
     """
-    from engine.kernels import llvm_tiles
-
     found = processor.target()
     if found is None:
         raise ImportError(processor.describe())
-    entry = linked(llvm_tiles.printed("KERNEL", type, lanes, rows, vectors, found.attributes))
-    pack = llvm_tiles.pack
+    entry = linked(product("KERNEL", type, lanes, rows, vectors, found.attributes))
     return lambda *given: entry(pack(*given[:-1]), 0, given[-1])

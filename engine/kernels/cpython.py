@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy._core._multiarray_umath import _ARRAY_API
 
 __all__ = ["EMPTY", "HEAD", "TYPE", "numpy_function", "places", "readable", "word", "words_of_dicts", "words_of_lists"]
 
@@ -42,7 +43,7 @@ def numpy_function(place: int) -> int:
     pythonapi = ctypes.pythonapi
     pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
     pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    return word(pythonapi.PyCapsule_GetPointer(np._core._multiarray_umath._ARRAY_API, None) + 8 * place)
+    return word(pythonapi.PyCapsule_GetPointer(_ARRAY_API, None) + 8 * place)
 
 
 def words_of_dicts(dicts: Any) -> list[int]:

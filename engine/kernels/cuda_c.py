@@ -11,7 +11,6 @@ bytes where arrays lie as the elements are counted.  Rows, by `group`:
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from engine.kernels import form
 from engine.kernels.form import ITEMSIZE, Array, Kernel, Pointers, Value
@@ -69,6 +68,8 @@ def printed(kernel: Kernel, *, group: str = "block", wide: bool = False, vector:
     group: how a row is shared.  wide: counts and offsets of 64 bits.  vector: neighbouring elements per thread takes at
     once (arrays marked dense are then loaded 16 bytes at a time and must be aligned so).
     """
+    if kernel.shape == "jobs":  # of one thread each, too long for those of a GPU
+        raise form.FormError(f"{kernel.name}: no jobs in CUDA C")
     return _Printer(kernel, group, wide, vector).text()
 
 
@@ -111,7 +112,7 @@ class _Printer:
         return "\n".join(self.lines) + "\n"
 
     @staticmethod
-    def _parameter(p: Any) -> str:
+    def _parameter(p: Array | Pointers | form.Scalar) -> str:
         name = type_name(p.type)
         if isinstance(p, Array):
             return f"{name} *{p.name}" if p.written else f"const {name} *__restrict__ {p.name}"
@@ -241,7 +242,7 @@ class _Printer:
             self(f"const {kind} {name} = {state};")
 
     @staticmethod
-    def _identity(s: form.Reduce) -> Any:
+    def _identity(s: form.Reduce) -> form.Number:
         if s.by in ("max", "min") and s.value.type not in form.FLOATS:
             return _limit(s.value.type, s.by == "min")
         return IDENTITY[s.by]
@@ -254,13 +255,13 @@ class _Printer:
 
     # --- statements
 
-    def _block(self, body: list[Any]) -> None:
+    def _block(self, body: list[form.Statement]) -> None:
         self.depth += 1
         for s in body:
             self._statement(s)
         self.depth -= 1
 
-    def _statement(self, s: Any) -> None:
+    def _statement(self, s: form.Statement) -> None:
         if isinstance(s, form.Do):
             self(f"const {type_name(s.result.type)} {s.result.name} = {self._expression(s)};")
         elif isinstance(s, form.Load):
@@ -273,15 +274,16 @@ class _Printer:
             self(f"{s.variable.name} = {self._text(s.value)};")
         elif isinstance(s, form.Reduce):
             self._reduce(s)
-        else:
+        elif not isinstance(s, form.View | form.Either):  # of jobs
             self(self._head(s) + " {")
             self._block(s.body)
             self("}")
 
-    def _head(self, s: Any) -> str:
+    def _head(self, s: form.Loop | form.When | form.Each | form.Once) -> str:
         if isinstance(s, form.Loop):
             j = s.index.name
-            return f"for (index {j} = {self._text(s.begin)}; {j} < {self._text(s.end)}; ++{j})"
+            step = f"++{j}" if s.step.constant == 1 else f"{j} += {self._text(s.step)}"
+            return f"for (index {j} = {self._text(s.begin)}; {j} < {self._text(s.end)}; {step})"
         if isinstance(s, form.When):
             return f"if ({self._text(s.condition)})"
         if isinstance(s, form.Each):
@@ -293,7 +295,7 @@ class _Printer:
         j, n = index.name, self._text(count)
         return f"for (index {j} = active ? part : {n}; {j} < {n}; {j} += parts)"
 
-    def _place(self, s: Any) -> str:
+    def _place(self, s: form.Load | form.Store) -> str:
         array = s.array
         if isinstance(array, Pointers):
             return f"{array.name}[{self._text(s.which)}][{self._text(s.index)}]"
@@ -317,7 +319,7 @@ class _Printer:
         return value.name
 
     @staticmethod
-    def _number(number: Any, type: str) -> str:
+    def _number(number: form.Number, type: str) -> str:
         if type == "bool":
             return "true" if number else "false"
         if type in form.FLOATS:
@@ -407,5 +409,5 @@ def _limit(type: str, high: bool) -> int:
         return int(high)
     bits = 8 * ITEMSIZE["int64" if type == "index" else type]
     if type.startswith("uint"):
-        return 2**bits - 1 if high else 0
-    return 2 ** (bits - 1) - 1 if high else -(2 ** (bits - 1))
+        return (1 << bits) - 1 if high else 0
+    return (1 << bits - 1) - 1 if high else -(1 << bits - 1)

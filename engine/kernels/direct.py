@@ -413,7 +413,7 @@ class Direct:
 
     def __init__(self, name: str, offer: Callable[..., Any], every: int = EVERY) -> None:
         api = ctypes.pythonapi
-        here = lambda function: ctypes.cast(function, ctypes.c_void_p).value or 0
+        here: Callable[[Any], int] = lambda function: ctypes.cast(function, ctypes.c_void_p).value or 0
         self.table = np.zeros(_HEAD + LAUNCHES, np.int64)
         self.retained: list[Any] = [offer]
         self.table[1:16] = [

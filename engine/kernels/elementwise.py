@@ -6,15 +6,18 @@ one dim and are read by their element's number; what broadcasts has stride 0; on
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine.kernels.form import Kernel, Value, compute_type
-from engine.kernels.trace import Number, Recorder, Trace, Traced, Untraceable, type_of
+from engine.kernels.form import Array, Kernel, Value, compute_type
+from engine.kernels.trace import DType, DTypeLike, Number, Reader, Recorder, Trace, Traced, Untraceable, type_of
+
+Class: TypeAlias = "str | tuple[bool, ...]"  # of an operand: "dense", or whether each stride is not 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Layout:
         return prod(self.sizes)
 
     @property
-    def classes(self) -> tuple[Any, ...]:
+    def classes(self) -> tuple[Class, ...]:
         """The part of a layout that a kernel depends on: its rank, and which strides are 0 or dense."""
         return tuple(["dense" if s in ((1,), ()) else tuple([bool(n) for n in s]) for s in self.strides])
 
@@ -83,12 +86,12 @@ def order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | 
 class Walk:
     """Offsets of the elements of a layout's operands, of which a kernel knows the classes."""
 
-    def __init__(self, kernel: Kernel, classes: Sequence[Any], prefix: str = "") -> None:
+    def __init__(self, kernel: Kernel, classes: Sequence[Class], prefix: str = "") -> None:
         self.kernel = kernel
         self.rank = max([len(c) for c in classes if c != "dense"], default=1)
         self._classes, self._prefix = classes, prefix
         self._sizes: list[Value] = []
-        self._strides: list[Any] = []
+        self._strides: list[list[Value | None]] = []
         self._coordinates: dict[str, list[Value]] = {}
 
     def parameters(self) -> None:
@@ -96,7 +99,7 @@ class Walk:
         k, p = self.kernel, self._prefix
         self._sizes = [k.scalar(f"{p}n{d}", "index") for d in range(1, self.rank)]
         for place, kind in enumerate(self._classes):
-            flags = () if kind == "dense" else kind
+            flags = () if isinstance(kind, str) else kind
             self._strides.append([k.scalar(f"{p}s{place}_{d}", "index") if on else None for d, on in enumerate(flags)])
 
     def offset(self, place: int, index: Value) -> Value:
@@ -132,11 +135,11 @@ class Recorded:
     """
 
     kernel: Kernel
-    guards: list[tuple[Callable[[Sequence[Any]], Any], bool]]
-    numbers: list[tuple[str, Callable[[Sequence[Any]], Any]]]
-    dtypes: list[Any]
+    guards: list[tuple[Reader, bool]]
+    numbers: list[tuple[str, Reader]]
+    dtypes: list[DType]
 
-    def fits(self, numbers: Sequence[Any]) -> bool:
+    def fits(self, numbers: Sequence[float]) -> bool:
         """Return whether the numbers of a call lead to the same code."""
         return all(bool(ask(numbers)) == answer for ask, answer in self.guards)
 
@@ -144,13 +147,13 @@ class Recorded:
 def recorded(
     name: str,
     code: Callable[..., Any],
-    args: Sequence[Any],
-    keywords: dict[str, Any],
-    classes: Sequence[Any],
+    args: Sequence[object],
+    keywords: dict[str, object],
+    classes: Sequence[Class],
     symbolic: bool,
-    dtypes: Sequence[Any] | None = None,
+    dtypes: Sequence[DTypeLike] | None = None,
     written: Sequence[int] = (),
-    first: Any = None,
+    first: Callable[[Trace], object] | None = None,
 ) -> Recorded:
     """The kernel that does `code(first or xp, *args, **keywords)` for each element.
 
@@ -162,9 +165,9 @@ def recorded(
     trace = Trace(kernel)
     arrays: list[Traced] = []
     numbers = 0
-    slots: list[Any] = []
+    slots: list[Array] = []
 
-    def stand_in(given: Any) -> Any:
+    def stand_in(given: object) -> object:
         nonlocal numbers
         if isinstance(given, np.dtype):
             place = len(slots)
@@ -176,7 +179,7 @@ def recorded(
         if type_is_number(given):
             place = numbers
             numbers += 1
-            return Number(trace, given, lambda values, place=place: values[place]) if symbolic else given
+            return Number(trace, given, operator.itemgetter(place)) if symbolic else given
         return given
 
     stands = [stand_in(a) for a in args]
@@ -206,12 +209,18 @@ def recorded(
     return Recorded(kernel, trace.guards, types, [r.dtype for r in results])
 
 
-def type_is_number(value: Any) -> bool:
+def type_is_number(value: object) -> bool:
     """Return whether an argument is a number that may differ from call to call."""
     return type(value) in (int, float)
 
 
-def _result_types(code: Any, args: Any, keywords: Any, symbolic: bool, first: Any) -> list[Any]:
+def _result_types(
+    code: Callable[..., Any],
+    args: Sequence[object],
+    keywords: dict[str, object],
+    symbolic: bool,
+    first: Callable[[Trace], object] | None,
+) -> list[DType]:
     """The dtypes of the results, by a recording that is thrown away."""
     count = sum(isinstance(a, np.dtype) for a in [*args, *keywords.values()])
     return recorded("types", code, args, keywords, ["dense"] * (count + 8), symbolic, [], (), first).dtypes
@@ -220,9 +229,9 @@ def _result_types(code: Any, args: Any, keywords: Any, symbolic: bool, first: An
 def recorded_many(
     name: str,
     code: Callable[..., Any],
-    dtypes: Sequence[Any],
+    dtypes: Sequence[DTypeLike],
     temporaries: int,
-    given: Sequence[Any],
+    given: Sequence[object],
     read: Sequence[int],
     symbolic: bool,
     replayed: bool = False,
@@ -244,13 +253,13 @@ def recorded_many(
     at = k.cast(k.load(first, chunk) + k.cast(k.index % size, "int64"), "int64")
     with k.when(at < k.load(end, chunk)):
         which = k.cast(k.load(tensor, chunk), "index")
-        wide = [np.dtype("float32") if d.itemsize == 2 else d for d in map(np.dtype, dtypes)]
+        wide = [np.dtype("float32") if d.itemsize == 2 else d for d in [np.dtype(each) for each in dtypes]]
         arrays = [Traced(trace, k.load(t, at, which), d) for t, d in zip(tables, wide)]
         before = [a.value for a in arrays]
         scratch = [Traced(trace, k.constant(0, compute_type(type_of(wide[0]))), wide[0]) for _ in range(temporaries)]
         numbers = tuple(
             [
-                Number(trace, n, lambda values, p=p: values[p]) if symbolic and type_is_number(n) else n
+                Number(trace, n, operator.itemgetter(p)) if symbolic and type_is_number(n) else n
                 for p, n in enumerate(given)
             ]
         )
@@ -259,10 +268,12 @@ def recorded_many(
             if one.value is not before[n] and n not in read:
                 k.store(table, at, one.value, which)
     if trace.memory is not None:
-        types = [
-            (type, lambda values, all_of=all_of: [of(values) for of in all_of])
-            for type, (_, all_of) in trace.memory.items()
-        ]
+        types = [(type, _together(all_of)) for type, (_, all_of) in trace.memory.items()]
     else:
         types = [(type, of) for _, type, of in trace.numbers]
     return Recorded(k, trace.guards, types, [])
+
+
+def _together(readers: Sequence[Reader]) -> Reader:
+    """What reads all that the readers do, in a list."""
+    return lambda values: [of(values) for of in readers]

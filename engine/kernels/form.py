@@ -1,9 +1,10 @@
 """Kernels as data: parameters, and statements over typed values.
 
-A kernel is one of two shapes.  A **map** does its statements for each of n elements, independently.  **Rows** does them
-for each of n rows, where `reduce` combines values along the row and `each` walks it: what threads of a GPU, or the
+A kernel is one of three shapes.  A **map** does its statements for each of n elements, independently.  **Rows** does
+them for each of n rows, where `reduce` combines values along the row and `each` walks it: what threads of a GPU, or the
 lanes of a vector, do together.  Which threads take which elements, how values along a row meet, and the width of a load
-are the printer's affair; nothing here knows of CUDA.
+are the printer's affair; nothing here knows of CUDA.  **Jobs** does its statements once for the jobs `begin` to `end`,
+in one thread: it walks them, and vectors of `lanes` elements, in loops of its own (`jobs.py`).
 
     k = Kernel("scaled", "map")
     x, out = k.array("x", "float16"), k.array("out", "float16", written=True)
@@ -19,7 +20,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 ITEMSIZE = {
     "bool": 1,
@@ -39,7 +40,8 @@ ITEMSIZE = {
 FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
 
-COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
+COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "below"])  # below: 0 <= a < b, of indices
+SHAPES = ("map", "rows", "jobs")
 TESTS = frozenset(["isnan", "isinf", "isfinite", "not", "signbit"])  # one operand, a truth value
 LOGICAL = frozenset(["land", "lor"])
 REDUCTIONS = frozenset(["sum", "product", "max", "min", "any", "all", "argmax", "argmin"])
@@ -48,6 +50,25 @@ REDUCTIONS = frozenset(["sum", "product", "max", "min", "any", "all", "argmax", 
 def compute_type(stored: str) -> str:
     """The type that values of a stored type are computed in."""
     return "float32" if stored in HALVES else stored
+
+
+def wide(type: str, lanes: int) -> str:
+    """The type of vectors of `lanes` values of a type."""
+    return f"{type}*{lanes}"
+
+
+def element(type: str) -> str:
+    """The type of one value of a vector; of what is no vector, its own."""
+    return type.partition("*")[0]
+
+
+def alike(type: str, other: str) -> str:
+    """The type `other`, in as many lanes as `type` has."""
+    return other + type[len(element(type)) :]
+
+
+Number = bool | int | float
+Operand: TypeAlias = "Value | Number"  # numbers take the type of the values
 
 
 class FormError(TypeError):
@@ -85,61 +106,61 @@ class Value:
 
     __slots__ = ("constant", "kernel", "name", "type")
 
-    def __init__(self, kernel: Kernel, type: str, name: str, constant: Any = None) -> None:
+    def __init__(self, kernel: Kernel, type: str, name: str, constant: Number | None = None) -> None:
         self.kernel, self.type, self.name, self.constant = kernel, type, name, constant
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Operand) -> Value:
         return self.kernel.op("add", self, other)
 
-    def __radd__(self, other: Any) -> Value:
+    def __radd__(self, other: Operand) -> Value:
         return self.kernel.op("add", other, self)
 
-    def __sub__(self, other: Any) -> Value:
+    def __sub__(self, other: Operand) -> Value:
         return self.kernel.op("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Value:
+    def __rsub__(self, other: Operand) -> Value:
         return self.kernel.op("sub", other, self)
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Operand) -> Value:
         return self.kernel.op("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Value:
+    def __rmul__(self, other: Operand) -> Value:
         return self.kernel.op("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Value:
+    def __truediv__(self, other: Operand) -> Value:
         return self.kernel.op("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Value:
+    def __rtruediv__(self, other: Operand) -> Value:
         return self.kernel.op("div", other, self)
 
-    def __floordiv__(self, other: Any) -> Value:
+    def __floordiv__(self, other: Operand) -> Value:
         """Of indices, which are not negative."""
         return self.kernel.op("quotient", self, other)
 
-    def __mod__(self, other: Any) -> Value:
+    def __mod__(self, other: Operand) -> Value:
         """Of indices, which are not negative."""
         return self.kernel.op("rest", self, other)
 
     def __neg__(self) -> Value:
         return self.kernel.op("neg", self)
 
-    def __lt__(self, other: Any) -> Value:
+    def __lt__(self, other: Operand) -> Value:
         return self.kernel.op("lt", self, other)
 
-    def __le__(self, other: Any) -> Value:
+    def __le__(self, other: Operand) -> Value:
         return self.kernel.op("le", self, other)
 
-    def __gt__(self, other: Any) -> Value:
+    def __gt__(self, other: Operand) -> Value:
         return self.kernel.op("gt", self, other)
 
-    def __ge__(self, other: Any) -> Value:
+    def __ge__(self, other: Operand) -> Value:
         return self.kernel.op("ge", self, other)
 
-    def equals(self, other: Any) -> Value:
+    def equals(self, other: Operand) -> Value:
         """self == other, element by element."""
         return self.kernel.op("eq", self, other)
 
-    def differs(self, other: Any) -> Value:
+    def differs(self, other: Operand) -> Value:
         """self != other, element by element."""
         return self.kernel.op("ne", self, other)
 
@@ -163,8 +184,27 @@ class Do:
 
 
 @dataclass(slots=True)
+class View:
+    """result: the array that begins at array[index]."""
+
+    result: Array
+    array: Array
+    index: Value
+
+
+@dataclass(slots=True)
+class Either:
+    """result: one array where the condition holds, else the other: of addresses, so that only one of them is read."""
+
+    result: Array
+    condition: Value
+    first: Array
+    second: Array
+
+
+@dataclass(slots=True)
 class Load:
-    """result = array[index], or of the `which`-th of several arrays."""
+    """result = array[index], or of the `which`-th of several arrays; a vector: array[index], array[index + 1], ..."""
 
     result: Value
     array: Array | Pointers
@@ -201,12 +241,13 @@ class Set:
 
 @dataclass(slots=True)
 class Loop:
-    """for index in range(begin, end), one after another in one thread."""
+    """for index in range(begin, end, step), one after another in one thread."""
 
     index: Value
     begin: Value
     end: Value
-    body: list[Any] = field(default_factory=list)
+    step: Value
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -214,7 +255,7 @@ class When:
     """if condition."""
 
     condition: Value
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -223,14 +264,14 @@ class Each:
 
     index: Value
     count: Value
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Once:
     """By one of those who work on the row."""
 
-    body: list[Any] = field(default_factory=list)
+    body: list[Statement] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -241,45 +282,52 @@ class Reduce:
     results: tuple[Value, ...]
     index: Value
     count: Value
-    body: list[Any]
+    body: list[Statement]
     value: Value
 
 
-class Kernel:
-    """A kernel while it is written and afterwards.  shape: "map" or "rows"; `index`: its element or row; `count`: how
-    many there are, always the last parameter."""
+Statement = Do | View | Either | Load | Store | Variable | Set | Loop | When | Each | Once | Reduce
 
-    def __init__(self, name: str, shape: str) -> None:
-        if shape not in ("map", "rows"):
-            raise FormError(f"a kernel is a map or rows, not {shape}")
-        self.name, self.shape = name, shape
+
+class Kernel:
+    """A kernel while it is written and afterwards.  shape: "map", "rows" or "jobs"; `index`: its element or row;
+    `count`: how many there are, always the last parameter; `begin`, `end`: of its jobs; `lanes`: of its vectors."""
+
+    def __init__(self, name: str, shape: str, lanes: int = 1) -> None:
+        if shape not in SHAPES:
+            raise FormError(f"a kernel is a map or rows or jobs, not {shape}")
+        self.name, self.shape, self.lanes = name, shape, lanes
         self.parameters: list[Array | Pointers | Scalar] = []
-        self.body: list[Any] = []
+        self.body: list[Statement] = []
         self._open = [self.body]
         self._made = 0
         self.index = Value(self, "index", "i")
         self.count = Value(self, "index", "count")
+        self.begin, self.end = Value(self, "index", "begin"), Value(self, "index", "end")
 
     # --- parameters
 
     def array(self, name: str, type: str, written: bool = False, dense: bool = False) -> Array:
         """An array parameter."""
-        return self._parameter(Array(name, self._known(type), written, dense))
+        made = Array(name, self._known(type), written, dense)
+        self._parameter(made)
+        return made
 
     def pointers(self, name: str, type: str) -> Pointers:
         """A parameter that points to the addresses of arrays."""
-        return self._parameter(Pointers(name, self._known(type)))
+        made = Pointers(name, self._known(type))
+        self._parameter(made)
+        return made
 
     def scalar(self, name: str, type: str) -> Value:
         """A number parameter."""
         self._parameter(Scalar(name, type if type == "index" else self._known(type)))
         return Value(self, type, name)
 
-    def _parameter(self, made: Any) -> Any:
-        if any(p.name == made.name for p in self.parameters) or made.name in ("i", "count"):
+    def _parameter(self, made: Array | Pointers | Scalar) -> None:
+        if any(p.name == made.name for p in self.parameters) or made.name in ("i", "count", "begin", "end"):
             raise FormError(f"kernel {self.name} has two parameters {made.name}")
         self.parameters.append(made)
-        return made
 
     @staticmethod
     def _known(type: str) -> str:
@@ -293,11 +341,11 @@ class Kernel:
         self._made += 1
         return Value(self, type, f"v{self._made}")
 
-    def constant(self, number: Any, type: str) -> Value:
+    def constant(self, number: Number, type: str) -> Value:
         """A number known when the kernel is written."""
         return Value(self, type, "", number)
 
-    def op(self, op: str, *args: Any) -> Value:
+    def op(self, op: str, *args: Operand) -> Value:
         """op(args) as a new value.  Numbers among the args take the type of the values."""
         types = {a.type for a in args if isinstance(a, Value)}
         if op == "where":
@@ -307,7 +355,7 @@ class Kernel:
         (type,) = types
         given = [a if isinstance(a, Value) else self.constant(a, type) for a in args]
         if op in COMPARISONS or op in TESTS or op in LOGICAL:
-            type = "bool"
+            type = alike(type, "bool")
         made = self._new(type)
         self._add(Do(made, op, tuple(given)))
         return made
@@ -320,15 +368,41 @@ class Kernel:
         self._add(Do(made, "cast", (value,)))
         return made
 
-    def load(self, array: Array | Pointers, index: Value, which: Value | None = None) -> Value:
+    def load(self, array: Array | Pointers, index: Value | int, which: Value | None = None) -> Value:
         """array[index], in the type it is computed in."""
         made = self._new(compute_type(array.type))
-        self._add(Load(made, array, index, which))
+        self._add(Load(made, array, self._counted(index), which))
         return made
 
-    def store(self, array: Array | Pointers, index: Value, value: Value, which: Value | None = None) -> None:
-        """array[index] = value, in the array's type."""
-        self._add(Store(array, index, self._fitting(array, value), False, which))
+    def vector(self, array: Array, index: Value | int = 0) -> Value:
+        """The elements of an array from an index on, as many as a vector has."""
+        self._add(Load(made := self._new(wide(array.type, self.lanes)), array, self._counted(index)))
+        return made
+
+    def spread(self, value: Value) -> Value:
+        """A vector of one number."""
+        self._add(Do(made := self._new(wide(value.type, self.lanes)), "spread", (value,)))
+        return made
+
+    def view(self, array: Array, index: Value | int) -> Array:
+        """The array that begins at an index of another."""
+        self._add(View(made := self._named(array), array, self._counted(index)))
+        return made
+
+    def either(self, condition: Value, first: Array, second: Array) -> Array:
+        """The first array where the condition holds, else the second."""
+        self._add(Either(made := self._named(first), condition, first, second))
+        return made
+
+    def _named(self, array: Array) -> Array:
+        return Array(self._new("index").name, array.type, array.written)
+
+    def _counted(self, index: Value | int) -> Value:
+        return index if isinstance(index, Value) else self.constant(index, "index")
+
+    def store(self, array: Array | Pointers, index: Value | int, value: Value, which: Value | None = None) -> None:
+        """array[index] = value, in the array's type; of a vector: the elements from there on."""
+        self._add(Store(array, self._counted(index), self._fitting(array, value), False, which))
 
     def add_to(self, array: Array, index: Value, value: Value) -> None:
         """array[index] += value, where several elements may meet at one place, in any order."""
@@ -337,7 +411,7 @@ class Kernel:
         self._add(Store(array, index, self._fitting(array, value), True))
 
     def _fitting(self, array: Array | Pointers, value: Value) -> Value:
-        return self.cast(value, compute_type(array.type))
+        return self.cast(value, alike(value.type, compute_type(array.type)))
 
     def variable(self, start: Value) -> Value:
         """A value that `set` changes, with its first."""
@@ -353,21 +427,29 @@ class Kernel:
 
     # --- structure
 
-    def _add(self, statement: Any) -> None:
+    def _add(self, statement: Statement) -> None:
         self._open[-1].append(statement)
 
     @contextlib.contextmanager
-    def _inside(self, statement: Any) -> Iterator[Any]:
+    def _inside(self, statement: Loop | Each | When | Once) -> Iterator[None]:
         self._add(statement)
         self._open.append(statement.body)
         try:
-            yield getattr(statement, "index", None)
+            yield
         finally:
             self._open.pop()
 
-    def loop(self, begin: Value, end: Value) -> contextlib.AbstractContextManager[Value]:
+    @contextlib.contextmanager
+    def _counting(self, statement: Loop | Each) -> Iterator[Value]:
+        with self._inside(statement):
+            yield statement.index
+
+    def loop(
+        self, begin: Value | int, end: Value | int, step: Value | int = 1
+    ) -> contextlib.AbstractContextManager[Value]:
         """`with k.loop(b, e) as j`: statements for each j, in order."""
-        return self._inside(Loop(self._new("index"), begin, end))
+        begin, end = self._counted(begin), self._counted(end)
+        return self._counting(Loop(self._new("index"), begin, end, self._counted(step)))
 
     def when(self, condition: Value) -> contextlib.AbstractContextManager[None]:
         """`with k.when(c)`: statements where c holds."""
@@ -376,7 +458,7 @@ class Kernel:
     def each(self, count: Value) -> contextlib.AbstractContextManager[Value]:
         """`with k.each(n) as j`: statements for each place j of the row, in any order."""
         self._needs_rows()
-        return self._inside(Each(self._new("index"), count))
+        return self._counting(Each(self._new("index"), count))
 
     def once(self) -> contextlib.AbstractContextManager[None]:
         """`with k.once()`: statements done once per row."""
@@ -388,7 +470,8 @@ class Kernel:
         self._needs_rows()
         if by not in REDUCTIONS or len(self._open) != 1:
             raise FormError(f"no reduction by {by} here")
-        index, body = self._new("index"), []
+        index = self._new("index")
+        body: list[Statement] = []
         self._open.append(body)
         value = of(index)
         self._open.pop()
@@ -401,7 +484,7 @@ class Kernel:
             raise FormError("a map has no rows")
 
 
-def where(condition: Value, first: Any, second: Any) -> Value:
+def where(condition: Value, first: Operand, second: Operand) -> Value:
     """first where the condition holds, else second."""
     return condition.kernel.op("where", condition, first, second)
 
@@ -411,7 +494,7 @@ def both(first: Value, second: Value) -> Value:
     return first.kernel.op("land", first, second)
 
 
-def call(name: str, *args: Any) -> Value:
+def call(name: str, *args: Operand) -> Value:
     """A function of values: exp, log, sqrt, rsqrt, ...: what the printers list."""
     owner = next(a for a in args if isinstance(a, Value))
     return owner.kernel.op(name, *args)

@@ -7,11 +7,11 @@ that LLVM sees that neighbouring lanes read neighbouring elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
 from engine.kernels import form
 from engine.kernels.form import FormError, Kernel, Value
-from engine.kernels.llvm_ir import Printer, identity, llvm_type
+from engine.kernels.llvm_ir import Body, Bound, Printer, identity, llvm_type
 
 LANES = 64  # rows that are done together
 SHORT_RUN = 128  # places of each that are added in float32
@@ -35,7 +35,7 @@ class ColumnPrinter(Printer):
         self.lanes, self.first = "", ("", "")  # how many there are; the first one's coordinate and number
         self.rest: Value | None = None  # the coordinate that counts lanes
 
-    def _missing(self, value: Value) -> Any:
+    def _missing(self, value: Value) -> Bound | None:
         if value.name in self.recipes:
             found = self.bound[value.name] = self._value(self.recipes[value.name])
             return found
@@ -85,7 +85,7 @@ class ColumnPrinter(Printer):
         last = self.emit(f"sdiv i64 {self.emit('add i64 %end, -1')}, {n}")
         self._for(first, self.emit(f"add nsw i64 {last}, 1"), outer)
 
-    def _each_lane(self, write: Callable[[], None], body: list[Any], parallel: bool = True) -> None:
+    def _each_lane(self, write: Callable[[], None], body: Body, parallel: bool = True) -> None:
         def turn(r: str) -> None:
             kept, self.lane = dict(self.bound), r
             c, i = self.first
@@ -97,7 +97,7 @@ class ColumnPrinter(Printer):
 
         self._vector("0", self.lanes, turn, body, parallel)
 
-    def _lane_statements(self, body: list[Any]) -> None:
+    def _lane_statements(self, body: Body) -> None:
         for s in body:
             if id(s) in self.given:
                 continue
@@ -110,13 +110,13 @@ class ColumnPrinter(Printer):
                 lanes = lambda inner: self._each_lane(lambda: self._block(inner), inner)
                 self._for_places(s.index, "0", count, s.body, lanes)
             elif isinstance(s, form.Once):
-                self._each_lane(lambda s=s: self._block(s.body), s.body)
+                self._each_lane(partial(self._block, s.body), s.body)
             elif isinstance(s, form.Do | form.Load):
-                self._each_lane(lambda s=s: self._stored(s), [s])
+                self._each_lane(partial(self._stored, s), [s])
             else:
                 raise FormError(f"{type(s).__name__} beside rows")
 
-    def _stored(self, s: Any) -> None:
+    def _stored(self, s: form.Do | form.Load) -> None:
         self._statement(s)
         type = llvm_type(s.result.type)
         stored = "i8" if type == "i1" else type
@@ -129,16 +129,21 @@ class ColumnPrinter(Printer):
         self.held[s.result.name] = place, type
 
     def _for_places(
-        self, index: Value, begin: str, end: str, body: list[Any], write: Callable[[list[Any]], None]
+        self,
+        index: Value,
+        begin: str,
+        end: str,
+        body: Body,
+        write: Callable[[Body], None],
     ) -> None:
         """A plain loop over places, split by coordinates as in `_over`; the lanes within it are the vectors."""
         before = self._vector
-        self._vector = lambda b, e, w, body, parallel: self._for(b, e, w)  # type: ignore[method-assign]
+        self._vector = lambda begin, end, write, body, parallel: self._for(begin, end, write)  # type: ignore[method-assign]
         wrapped = lambda inner: self._with_vector(before, lambda: write(inner))
         self._over(index, begin, end, body, wrapped, True)
         self._vector = before  # type: ignore[method-assign]
 
-    def _with_vector(self, vector: Any, write: Callable[[], None]) -> None:
+    def _with_vector(self, vector: Callable[..., None], write: Callable[[], None]) -> None:
         now, self._vector = self._vector, vector  # type: ignore[method-assign]
         write()
         self._vector = now  # type: ignore[method-assign]
@@ -150,7 +155,10 @@ class ColumnPrinter(Printer):
         type = llvm_type(kind)
         stored = "i8" if type == "i1" else type
         state = self._place(stored, LANES)
-        at = lambda place, type=stored: self.emit(f"getelementptr {type}, ptr {place}, i64 {self.lane}")
+
+        def at(place: str, type: str = stored) -> str:
+            return self.emit(f"getelementptr {type}, ptr {place}, i64 {self.lane}")
+
         start = self._constant(identity(s), kind)
         start = {"true": "1", "false": "0"}.get(start, start)
         wide = self._place("double", LANES) if s.by == "sum" and kind == "float32" else ""

@@ -2,13 +2,14 @@
 
 The function is `void NAME(ptr args, i64 begin, i64 end)`: it does the elements or rows begin..end; args has 8 bytes
 for each parameter, in order: a number in its own type, or the address of an array object, whose memory's address stands
-`offset` bytes further on (numpy's PyArrayObject_fields; in Python, asking arrays for it is most of a small call).  What
-is printed are plain loops that LLVM's vectorizer takes: without branches, with reductions that may be regrouped, and
-marked as independent from turn to turn.
+`offset` bytes further on (numpy's PyArrayObject_fields; in Python, asking arrays for it is most of a small call), or
+where offset is None the memory's address.  What is printed are plain loops that LLVM's vectorizer takes: without
+branches, with reductions that may be regrouped, and marked as independent from turn to turn.
 
 - A loop over an index whose rest and quotient by one number are asked for (the coordinates of `elementwise.Walk`)
   becomes two loops, one over each: nothing is divided within.
 - Sums of float32 are added in runs of RUN places, runs in float64: long rows lose nothing.
+- Jobs, which have vectors and loops of their own, are for `llvm_jobs`.
 - Neighbouring rows together, where elements of *different* rows lie side by side, are for `llvm_columns`.
 - `known`: parameters that are numbers known at compile time (a stride of 1).
 """
@@ -17,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from engine.kernels import form
 from engine.kernels.form import ITEMSIZE, Array, FormError, Kernel, Pointers, Scalar, Value
 from engine.kernels.llvm_math import FUNCTIONS, PRECISIONS, Writer, literal
 
+Body = list[form.Statement]
+Bound = str | tuple[str, str]  # a register, or ("variable", place)
 TYPES = {"index": "i64", "bool": "i1", "float32": "float", "float64": "double"}
 STORED = {"bool": "i8", "float16": "half", "bfloat16": "i16"}
 RUN = 512  # places whose float32 terms are added before the sum goes to float64
@@ -39,7 +41,7 @@ def printed(
     *,
     known: Mapping[str, int] | None = None,
     attributes: str = "",
-    offset: int = 16,
+    offset: int | None = 16,
     short: bool = False,
 ) -> str:
     """The module of a kernel, whose function is `name`.
@@ -55,7 +57,7 @@ def printed(
 def serial(kernel: Kernel) -> bool:
     """Return whether elements of a kernel meet at one place, so that one thread must do them all, in order."""
 
-    def adds(body: list[Any]) -> bool:
+    def adds(body: Body) -> bool:
         return any((isinstance(s, form.Store) and s.add) or adds(getattr(s, "body", [])) for s in body)
 
     return adds(kernel.body)
@@ -63,6 +65,9 @@ def serial(kernel: Kernel) -> bool:
 
 def llvm_type(type: str) -> str:
     """LLVM's type of values of a type."""
+    type, _, lanes = type.partition("*")
+    if lanes:
+        return f"<{lanes} x {llvm_type(type)}>"
     return TYPES.get(type) or f"i{8 * ITEMSIZE[type]}"
 
 
@@ -73,14 +78,14 @@ def _unsigned(type: str) -> bool:
 class Printer:
     """Writes one kernel."""
 
-    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str, offset: int) -> None:
+    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str, offset: int | None) -> None:
         self.kernel, self.name, self.known, self.offset = kernel, name, known, offset
         self.attributes = attributes
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.meta: list[str] = []
         self.made = 0
-        self.bound: dict[str, Any] = {}  # a value's name -> its register, or ("variable", place)
+        self.bound: dict[str, Bound] = {}  # by the name of a value
         self.given: set[int] = set()  # statements whose results loops give
         self.access = ""
         self.short = False
@@ -134,8 +139,10 @@ class Printer:
                     self.bound[p.name] = self.emit(f"trunc i8 {value} to i1") if p.type == "bool" else value
             else:
                 array = self.emit(f"load ptr, ptr {at}, align 8")
-                held = self.emit(f"getelementptr i8, ptr {array}, i64 {self.offset}")
-                self.bound[p.name] = self.emit(f"load ptr, ptr {held}, align 8")
+                if self.offset is not None:
+                    held = self.emit(f"getelementptr i8, ptr {array}, i64 {self.offset}")
+                    array = self.emit(f"load ptr, ptr {held}, align 8")
+                self.bound[p.name] = array
         self.bound["count"] = "%end"
         if k.shape == "map":
             self._over(k.index, "%begin", "%end", k.body, self._block, parallel=not serial(k))
@@ -159,7 +166,7 @@ class Printer:
     # --- loops
 
     def _for(
-        self, begin: str, end: str, write: Callable[[str], None], step: int = 1, notes: tuple[str, ...] = ()
+        self, begin: str, end: str, write: Callable[[str], None], step: int | str = 1, notes: tuple[str, ...] = ()
     ) -> None:
         """for register in range(begin, end, step): write(register)."""
         counter = self._place("i64")
@@ -181,7 +188,7 @@ class Printer:
         self.lines.append(f"{leave}:")
         self.products.clear()
 
-    def _vector(self, begin: str, end: str, write: Callable[[str], None], body: list[Any], parallel: bool) -> None:
+    def _vector(self, begin: str, end: str, write: Callable[[str], None], body: Body, parallel: bool) -> None:
         """A loop of independent turns (parallel), or a reduction: for the vectorizer, if nothing loops within and no
         variable is carried on."""
         if any(isinstance(s, form.Loop | form.Each) or (isinstance(s, form.Set) and not parallel) for s in _all(body)):
@@ -199,7 +206,13 @@ class Printer:
         self.access = before
 
     def _over(
-        self, index: Value, begin: str, end: str, body: list[Any], write: Callable[[list[Any]], None], parallel: bool
+        self,
+        index: Value,
+        begin: str,
+        end: str,
+        body: Body,
+        write: Callable[[Body], None],
+        parallel: bool,
     ) -> None:
         """For index in begin..end: write(body); as two loops where the body asks for its coordinates."""
         rest = next((s for s in body if isinstance(s, form.Do) and s.op == "rest" and s.args[0] is index), None)
@@ -258,7 +271,7 @@ class Printer:
             self._placed(s, state, type, count)
             return
 
-        def one(body: list[Any]) -> None:
+        def one(body: Body) -> None:
             self._block(body)
             held = self.emit(f"load {type}, ptr {state}")
             self(f"store {type} {self._combined(s.by, kind, held, self._text(s.value), 'reassoc nsz ')}, ptr {state}")
@@ -290,7 +303,7 @@ class Printer:
         self(f"store i64 -1, ptr {place}")
         more = "gt" if s.by == "argmax" else "lt"
 
-        def one(body: list[Any]) -> None:
+        def one(body: Body) -> None:
             self._block(body)
             value, held = self._text(s.value), self.emit(f"load {type}, ptr {state}")
             where = self.emit(f"load i64, ptr {place}")
@@ -330,12 +343,12 @@ class Printer:
 
     # --- statements
 
-    def _block(self, body: list[Any]) -> None:
+    def _block(self, body: Body) -> None:
         for s in body:
             if id(s) not in self.given:
                 self._statement(s)
 
-    def _statement(self, s: Any) -> None:
+    def _statement(self, s: form.Statement) -> None:
         if isinstance(s, form.Do):
             self.bound[s.result.name] = self._value(s)
         elif isinstance(s, form.Load):
@@ -361,10 +374,12 @@ class Printer:
             self._at(after)
         elif isinstance(s, form.Each):
             self._over(s.index, "0", self._text(s.count), s.body, self._block, True)
-        else:  # Once
+        elif isinstance(s, form.Once):
             self._block(s.body)
+        else:
+            raise FormError(f"{type(s).__name__} in {self.kernel.name}")
 
-    def _address(self, s: Any) -> tuple[str, str]:
+    def _address(self, s: form.Load | form.Store) -> tuple[str, str]:
         array = s.array
         stored = STORED.get(array.type) or llvm_type(array.type)
         base = self.bound[array.name]
@@ -426,12 +441,16 @@ class Printer:
             return found
         return self.emit(f"load {llvm_type(value.type)}, ptr {found[1]}")
 
-    def _missing(self, value: Value) -> Any:
+    def _missing(self, value: Value) -> Bound | None:
         """A value that no statement bound here."""
         return None
 
     @staticmethod
-    def _constant(number: Any, type: str) -> str:
+    def _constant(number: form.Number, type: str) -> str:
+        if "*" in type:
+            one, _, lanes = type.partition("*")
+            text = f"{llvm_type(one)} {Printer._constant(number, one)}"
+            return f"<{', '.join([text] * int(lanes))}>"
         if type == "bool":
             return "true" if number else "false"
         if type in form.FLOATS:
@@ -440,7 +459,7 @@ class Printer:
 
     def _compared(self, op: str, kind: str, a: str, b: str) -> str:
         type = llvm_type(kind)
-        if kind in form.FLOATS:
+        if form.element(kind) in form.FLOATS:
             return self.emit(f"fcmp {FLOAT_TESTS[op]} {type} {a}, {b}")
         sign = "" if op in ("eq", "ne") else "u" if _unsigned(kind) else "s"
         return self.emit(f"icmp {sign}{op} {type} {a}, {b}")
@@ -449,12 +468,12 @@ class Printer:
         op, kind = s.op, s.args[0].type
         args = [self._text(a) for a in s.args]
         type = llvm_type(kind)
-        floating = kind in form.FLOATS
+        floating = form.element(kind) in form.FLOATS
         if op == "cast":
             return self._cast(args[0], kind, s.result.type)
         if op == "where":
-            type = llvm_type(s.result.type)
-            return self.emit(f"select i1 {args[0]}, {type} {args[1]}, {type} {args[2]}")
+            where, type = type, llvm_type(s.result.type)
+            return self.emit(f"select {where} {args[0]}, {type} {args[1]}, {type} {args[2]}")
         if op in form.COMPARISONS:
             return self._compared(op, kind, args[0], args[1])
         if op in ("max", "min"):
@@ -540,8 +559,8 @@ class Printer:
             product = self.emit(f"mul i128 {a}, {b}")
             return self.emit(f"trunc i128 {self.emit(f'lshr i128 {product}, 64')} to i64")
         (a0, a1), (b0, b1) = ([self._half(v, n) for n in (0, 1)] for v in (a, b))
-        times = lambda x, y: self.emit(f"mul i64 {x}, {y}")
-        plus = lambda x, y: self.emit(f"add i64 {x}, {y}")
+        times: Callable[[str, str], str] = lambda x, y: self.emit(f"mul i64 {x}, {y}")
+        plus: Callable[[str, str], str] = lambda x, y: self.emit(f"add i64 {x}, {y}")
         low = times(a0, b0)
         inner = plus(times(a1, b0), self._half(low, 1))
         middle = plus(times(a0, b1), self._half(inner, 0))
@@ -571,7 +590,7 @@ class Printer:
         return self.emit(f"{'zext' if _unsigned(source) else 'sext'} {a} {x} to {b}")
 
 
-def identity(s: form.Reduce) -> Any:
+def identity(s: form.Reduce) -> form.Number:
     by = {"argmax": "max", "argmin": "min"}.get(s.by, s.by)
     if by in ("max", "min") and s.value.type not in form.FLOATS:
         return limit(s.value.type, by == "min")
@@ -584,13 +603,13 @@ def limit(type: str, high: bool) -> int:
         return int(high)
     bits = 8 * ITEMSIZE["int64" if type == "index" else type]
     if type.startswith("uint"):
-        return 2**bits - 1 if high else 0
-    return 2 ** (bits - 1) - 1 if high else -(2 ** (bits - 1))
+        return (1 << bits) - 1 if high else 0
+    return (1 << bits - 1) - 1 if high else -(1 << bits - 1)
 
 
-def _all(body: list[Any]) -> list[Any]:
+def _all(body: Body) -> Body:
     """The statements of a body and of what stands within it."""
-    found = []
+    found: Body = []
     for s in body:
         found.append(s)
         found += _all(getattr(s, "body", []))
@@ -601,5 +620,6 @@ def _declaration(call: str) -> str:
     """The declaration of the function that a call names."""
     head, _, rest = call.partition("@")
     name, _, args = rest.partition("(")
-    types = [a.split()[0] for a in args.rstrip(")").split(", ")]
-    return f"declare {head.split()[-1]} @{name}({', '.join(types)})"
+    types = [a.rpartition(" ")[0] for a in args.rstrip(")").split(", ")]
+    result = head[head.index("<") :].strip() if "<" in head else head.split()[-1]
+    return f"declare {result} @{name}({', '.join(types)})"

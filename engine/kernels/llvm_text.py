@@ -1,4 +1,4 @@
-"""Functions in LLVM's language, written line by line: what the printers of products and of convolutions share."""
+"""Functions in LLVM's language, written line by line: what Winograd's convolutions are put together of."""
 
 from __future__ import annotations
 
@@ -129,10 +129,7 @@ class Vectors(Text):
 
     def spread(self, base: str, index: object) -> str:
         """A vector of the number base[index]."""
-        return self.spread_value(self.load("float", base, index, 4))
-
-    def spread_value(self, value: str) -> str:
-        """A vector of one number."""
+        value = self.load("float", base, index, 4)
         one = self.emit(f"insertelement {self.type} poison, float {value}, i64 0")
         return self.emit(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
 
@@ -160,16 +157,9 @@ class Vectors(Text):
         """begun (rows, vectors) + the sum over k < depth of left[i * steps[0] + k * steps[1]] times the vectors from
         right[k * stride] on."""
         lines = [self.place("float", left, self.times(steps[0], i)) for i in range(rows)]
-        return self.products_of(lines, vectors, depth, steps[1], right, stride, begun)
-
-    def products_of(
-        self, lines: Sequence[str], vectors: int, depth: str, pace: str, right: str, stride: str, begun: Sequence[str]
-    ) -> list[str]:
-        """begun (lines, vectors) + the sum over k < depth of line[k * pace] times the vectors from right[k * stride]
-        on; lines: addresses."""
 
         def step(k: str, sums: list[str]) -> list[str]:
-            line, along = self.place("float", right, self.times(k, stride)), self.times(k, pace)
+            line, along = self.place("float", right, self.times(k, stride)), self.times(k, steps[1])
             loaded = [self.vector(line, j * self.lanes) for j in range(vectors)]
             found = []
             for i, own in enumerate(lines):
@@ -188,10 +178,6 @@ class Vectors(Text):
         tail = [
             "}",
             "declare i64 @llvm.smin.i64(i64, i64)",
-            "declare i64 @llvm.smax.i64(i64, i64)",
-            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
-            "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
-            f"declare {self.type} @llvm.sqrt.v{self.lanes}f32({self.type})",
             f"attributes #0 = {{ nounwind {attributes} }}",
             "",
         ]

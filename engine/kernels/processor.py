@@ -12,7 +12,7 @@ import importlib.util
 import os
 import platform
 
-import numpy as np
+from numpy._core._multiarray_umath import __cpu_features__
 
 from engine.kernels import cpython
 
@@ -73,7 +73,7 @@ def target() -> Target | None:
     if machine not in ("x86_64", "amd64"):
         return None
     most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() or "ALL"
-    has = np._core._multiarray_umath.__cpu_features__
+    has = __cpu_features__
     avx512 = has.get("AVX512_SKX") or has.get("X86_V4")
     avx2 = (has.get("AVX2") and has.get("FMA3") and has.get("F16C")) or has.get("X86_V3")
     if avx512 and (most == "ALL" or most.startswith(("AVX512", "AVX10"))):

@@ -20,7 +20,11 @@ def _cell(write: Callable[[Kernel, Callable[[str, bool], Array], Value], None]) 
 
     def made(type: str) -> Kernel:
         k = Kernel(write.__name__, "rows")
-        write(k, lambda name, written=False: k.array(name, type, written), k.index)
+
+        def array(name: str, written: bool = False) -> Array:
+            return k.array(name, type, written)
+
+        write(k, array, k.index)
         return k
 
     CELLS[write.__name__] = made

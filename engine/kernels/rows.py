@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.elementwise import Walk
+from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Kernel, Value, both, call, compute_type, where
-from engine.kernels.trace import Recorder, Trace, Traced, Untraceable, type_of
+from engine.kernels.trace import DType, DTypeLike, Recorder, Trace, Traced, Untraceable, type_of
 
 
 class Rows:
@@ -22,10 +22,10 @@ class Rows:
     def __init__(
         self,
         name: str,
-        dtypes: Sequence[Any],
+        dtypes: Sequence[DTypeLike],
         results: int,
-        row_classes: Sequence[Any],
-        place_classes: Sequence[Any],
+        row_classes: Sequence[Class],
+        place_classes: Sequence[Class],
         numbers: Sequence[str] = (),
     ) -> None:
         self.kernel = k = Kernel(name, "rows")
@@ -59,9 +59,10 @@ class Rows:
         """Write a result at a place, or of the row (inside `once`)."""
         self.kernel.store(self.arrays[operand], self._at(operand, place), value)
 
-    def sum(self, of: Callable[[Value], Value]) -> Any:
+    def sum(self, of: Callable[[Value], Value]) -> Value:
         """The sum of of(place) along the row."""
-        return self.kernel.reduce("sum", self.width, of)
+        total: Value = self.kernel.reduce("sum", self.width, of)
+        return total
 
     def of_width(self, type: str) -> Value:
         """The number of places as a float."""
@@ -77,14 +78,14 @@ def reduced(rows: Rows, by: Sequence[str], code: Callable[..., Any], after: Call
     trace = Trace(k)
     found: list[Traced] = []
     for n, reduction in enumerate(by):
-        kinds: list[Any] = []
+        kinds: list[DType] = []
 
-        def one(j: Value, n: int = n, kinds: list[Any] = kinds) -> Value:
+        def one(j: Value, n: int = n, kinds: list[DType] = kinds) -> Value:
             given = [Traced(trace, rows.load(p, j), rows.dtypes[p]) for p in range(inputs)]
             made = code(Recorder(trace), *given)
-            made = made[n] if isinstance(made, tuple) else made
-            kinds.append(made.dtype)
-            return made.value
+            result: Traced = made[n] if isinstance(made, tuple) else made
+            kinds.append(result.dtype)
+            return result.value
 
         result = k.reduce(reduction, rows.width, one)
         if isinstance(result, tuple):
@@ -120,8 +121,8 @@ def log_softmax(rows: Rows) -> None:
 
 
 def _exponentials(rows: Rows) -> tuple[Value, Value, Callable[[Value], Value]]:
-    top = rows.kernel.reduce("max", rows.width, lambda j: rows.load(0, j))
-    shifted = lambda j: rows.load(0, j) - top
+    top: Value = rows.kernel.reduce("max", rows.width, lambda j: rows.load(0, j))
+    shifted: Callable[[Value], Value] = lambda j: rows.load(0, j) - top
     return top, rows.sum(lambda j: call("exp", shifted(j))), shifted
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from engine.kernels.elementwise import Walk
+from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Array, Kernel, Value, both, compute_type, where
-from engine.kernels.trace import type_of
+from engine.kernels.trace import DTypeLike, type_of
 
 # Philox4x64-10: https://doi.org/10.1145/2063384.2063405, table 2
 MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
@@ -15,7 +14,7 @@ WEYL = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 ROUNDS = 10
 
 
-def taken(dtype: Any, index_dtype: Any, classes: Sequence[Any], wrapped: bool) -> Kernel:
+def taken(dtype: DTypeLike, index_dtype: DTypeLike, classes: Sequence[Class], wrapped: bool) -> Kernel:
     """out[a, k, b] = x[a, index[k or a, k, b], b]: numpy's take, and gather.
 
     Operands: x without the dim looked up, index, out, over one layout.  numbers: n, the size of that dim, and its
@@ -49,7 +48,7 @@ def _zero(k: Kernel, type: str) -> Value:
     return k.constant(0, compute_type(type))
 
 
-def summed_rows(dtype: Any, out_dtype: Any) -> Kernel:
+def summed_rows(dtype: DTypeLike, out_dtype: DTypeLike) -> Kernel:
     """out[key[s], d] = sum of rows[order[i], d] for i in start[s] .. start[s + 1], in that order: the same from run to
     run.  numbers: width (of d), whether each sum is divided by its number of rows."""
     k = Kernel("summed_rows", "map")
@@ -91,7 +90,7 @@ def philox(k: Kernel, seed: Value, block: Value) -> list[Value]:
 
 def _per_block(
     name: str, type: str, replayed: bool, extra: Sequence[tuple[str, str]] = ()
-) -> tuple[Kernel, Array, Value, list[Value], Any]:
+) -> tuple[Kernel, Array, Value, list[Value], list[Value]]:
     """A map over blocks of random words: (kernel, out, elements in all, words, extra numbers).
 
     replayed: the seed, and what is added to the first block, are read from memory, which each replay of a graph writes.
@@ -132,7 +131,7 @@ def words(replayed: bool = False) -> Kernel:
     return k
 
 
-def uniform(dtype: Any, replayed: bool = False) -> Kernel:
+def uniform(dtype: DTypeLike, replayed: bool = False) -> Kernel:
     """Numbers in [0, 1), as `draw.uniform`."""
     type = type_of(dtype)
     k, out, size, made, _ = _per_block("random_uniform", type, replayed)
@@ -145,7 +144,7 @@ def uniform(dtype: Any, replayed: bool = False) -> Kernel:
     return k
 
 
-def kept(dtype: Any, replayed: bool = False, whole: bool = False) -> Kernel:
+def kept(dtype: DTypeLike, replayed: bool = False, whole: bool = False) -> Kernel:
     """`scale` where a 32-bit number is below `limit`, else 0: as `draw.kept`.  whole: for a multiple of 8 numbers."""
     type = type_of(dtype)
     k, out, size, made, (limit, scale) = _per_block(

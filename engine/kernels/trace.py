@@ -17,7 +17,7 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from engine.kernels import form
 from engine.kernels.form import Kernel, Value, call, compute_type, where
 
 KNOWN = frozenset(form.ITEMSIZE)
+DType: TypeAlias = np.dtype[Any]
+DTypeLike: TypeAlias = "DType | type | str"
+Reader = Callable[[Sequence[Any]], Any]  # of the numbers of a call: one of them, or what is made of some
+Rule = Callable[..., Value]
 
 
 class Untraceable(Exception):
@@ -32,9 +36,9 @@ class Untraceable(Exception):
 
 
 @functools.cache
-def type_of(dtype: Any) -> str:
+def type_of(dtype: DTypeLike) -> str:
     """The form's name of a numpy dtype.  Raises Untraceable for others (complex, strings)."""
-    name = np.dtype(dtype).name
+    name = str(np.dtype(dtype).name)
     if name not in KNOWN:
         raise Untraceable(f"no kernels of {name}")
     return name
@@ -45,19 +49,19 @@ class Number:
 
     __slots__ = ("of", "trace", "value")
 
-    def __init__(self, trace: Trace, value: Any, of: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(self, trace: Trace, value: Any, of: Reader) -> None:
         self.trace, self.value, self.of = trace, value, of
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # for isinstance(x, float)
         return type(self.value)
 
-    def _made(self, function: Callable[..., Any], *others: Any) -> Number:
+    def _made(self, function: Callable[..., Any], *others: object) -> Number:
         values = [o.value if type(o) is Number else o for o in others]
         readers = [o.of if type(o) is Number else (lambda numbers, o=o: o) for o in others]
         return Number(self.trace, function(*values), lambda numbers: function(*[read(numbers) for read in readers]))
 
-    def _guarded(self, function: Callable[..., bool], *others: Any) -> bool:
+    def _guarded(self, function: Callable[..., bool], *others: object) -> bool:
         made = self._made(function, *others)
         answer = bool(made.value)
         self.trace.guards.append((made.of, answer))
@@ -66,40 +70,41 @@ class Number:
     def __bool__(self) -> bool:
         return self._guarded(bool, self)
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> bool:
         return self._compared(operator.eq, other)
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> bool:
         return self._compared(operator.ne, other)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: object) -> bool:
         return self._compared(operator.lt, other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> bool:
         return self._compared(operator.le, other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: object) -> bool:
         return self._compared(operator.gt, other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> bool:
         return self._compared(operator.ge, other)
 
-    def _compared(self, function: Any, other: Any) -> Any:
+    def _compared(self, function: Callable[..., bool], other: object) -> bool:
         return NotImplemented if isinstance(other, Traced) else self._guarded(function, self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _refused(self, *args: Any) -> Any:
+    def _refused(self, *args: object) -> NoReturn:
         raise Untraceable("the code wants a bare number")
 
     __float__ = __int__ = __index__ = __complex__ = __array__ = _refused
     __round__ = __trunc__ = __floor__ = __ceil__ = __format__ = _refused
 
 
-def _arithmetic(function: Any, reflected: bool) -> Any:
-    def method(self: Number, other: Any) -> Any:
+def _arithmetic(function: Callable[..., Any], reflected: bool) -> Callable[[Number, object], Number]:
+    def method(self: Number, other: object) -> Number:
         if isinstance(other, Traced):
-            return NotImplemented
+            made: Number = NotImplemented
+            return made
         return self._made(function, other, self) if reflected else self._made(function, self, other)
 
     return method
@@ -118,9 +123,9 @@ class Trace:
     def __init__(self, kernel: Kernel, replayed: bool = False) -> None:
         """replayed: the numbers are read from memory, an array a type, since a graph keeps its kernels' parameters."""
         self.kernel = kernel
-        self.memory: dict[str, tuple[Any, list[Callable[[Sequence[Any]], Any]]]] | None = {} if replayed else None
-        self.guards: list[tuple[Callable[[Sequence[Any]], Any], bool]] = []
-        self.numbers: list[tuple[str, str, Callable[[Sequence[Any]], Any]]] = []  # (parameter, type, its value)
+        self.memory: dict[str, tuple[form.Array, list[Reader]]] | None = {} if replayed else None
+        self.guards: list[tuple[Reader, bool]] = []
+        self.numbers: list[tuple[str, str, Reader]] = []  # (parameter, type, its value)
 
     def number(self, number: Number, type: str) -> Value:
         """The parameter that holds a number in a type."""
@@ -145,10 +150,11 @@ class Traced:
     ndim = 1  # hasattr(x, "ndim") is how kernels know arrays; shapes are the caller's affair
     size = 1 << 40  # code that reads the size picks the faster of equal routes
 
-    def __init__(self, trace: Trace, value: Value, dtype: Any) -> None:
-        self.trace, self.value, self.dtype = trace, value, np.dtype(dtype)
+    def __init__(self, trace: Trace, value: Value, dtype: DTypeLike) -> None:
+        self.trace, self.value = trace, value
+        self.dtype: DType = np.dtype(dtype)
 
-    def astype(self, dtype: Any, copy: bool = True, **ignored: Any) -> Traced:
+    def astype(self, dtype: DTypeLike | Number, copy: bool = True, **ignored: object) -> Traced:
         """A copy in another type, or itself."""
         if isinstance(dtype, Number):
             raise Untraceable("astype of a number")
@@ -161,11 +167,11 @@ class Traced:
         """A copy."""
         return Traced(self.trace, self.value, self.dtype)
 
-    def clip(self, low: Any = None, high: Any = None, out: Any = None) -> Traced:
+    def clip(self, low: object = None, high: object = None, out: Traced | None = None) -> Traced:
         """As numpy's."""
         return Recorder(self.trace).clip(self, low, high, out=out)
 
-    def __setitem__(self, mask: Any, value: Any) -> None:
+    def __setitem__(self, mask: object, value: object) -> None:
         if mask is Ellipsis:
             self.value = _cast(_as_traced(self.trace, value, self.dtype), self.dtype)
             return
@@ -174,18 +180,18 @@ class Traced:
         given = _cast(_as_traced(self.trace, value, self.dtype), self.dtype)
         self.value = where(mask.value, given, self.value)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise Untraceable(f"the array's {name}")
 
-    def _refused(self, *args: Any) -> Any:
+    def _refused(self, *args: object) -> NoReturn:
         raise Untraceable("the code looks at values")
 
     __bool__ = __float__ = __int__ = __index__ = __len__ = __iter__ = __getitem__ = __array__ = _refused
     __hash__ = None  # type: ignore[assignment]
 
 
-def _operator(ufunc: str, reflected: bool = False, inplace: bool = False) -> Any:
-    def method(self: Traced, *others: Any) -> Any:
+def _operator(ufunc: str, reflected: bool = False, inplace: bool = False) -> Callable[..., Traced]:
+    def method(self: Traced, *others: object) -> Traced:
         args = (*others, self) if reflected else (self, *others)
         return record(self.trace, ufunc, args, self if inplace else None)
 
@@ -227,11 +233,11 @@ for _name, _ufunc in {
 # --- numpy's functions
 
 
-def _cast(x: Traced, dtype: Any) -> Value:
+def _cast(x: Traced, dtype: DTypeLike) -> Value:
     return x.trace.kernel.cast(x.value, compute_type(type_of(dtype)))
 
 
-def _as_traced(trace: Trace, value: Any, dtype: Any) -> Traced:
+def _as_traced(trace: Trace, value: object, dtype: DTypeLike) -> Traced:
     """An operand in a dtype: an array, a number, or a numpy scalar that is a constant of the code."""
     if isinstance(value, Traced):
         return value
@@ -248,9 +254,9 @@ def _as_traced(trace: Trace, value: Any, dtype: Any) -> Traced:
     raise Untraceable(f"an operand of {builtins.type(value).__name__}")
 
 
-def _resolved(ufunc: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+def _resolved(ufunc: np.ufunc, args: Sequence[object]) -> tuple[DType, ...]:
     """The dtypes of the loop that numpy takes: inputs, then the output."""
-    kinds = []
+    kinds: list[DType | type] = []
     for a in args:
         if isinstance(a, Traced | np.generic | np.ndarray):
             kinds.append(a.dtype)
@@ -263,7 +269,7 @@ def _resolved(ufunc: Any, args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(4096)
-def _loop(ufunc: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+def _loop(ufunc: np.ufunc, kinds: tuple[DType | type, ...]) -> tuple[DType, ...]:
     asked = tuple([np.dtype(bool) if k is bool else k for k in kinds])
     try:
         return ufunc.resolve_dtypes((*asked, *(None,) * ufunc.nout))
@@ -271,7 +277,9 @@ def _loop(ufunc: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
         raise Untraceable(f"numpy has no {ufunc.__name__} of {kinds}") from None
 
 
-def record(trace: Trace, name: str, args: Sequence[Any], out: Any = None, dtype: Any = None) -> Traced:
+def record(
+    trace: Trace, name: str, args: Sequence[object], out: object = None, dtype: DTypeLike | None = None
+) -> Traced:
     """A ufunc of numpy's, written down."""
     rule = UFUNCS.get(name)
     if rule is None:
@@ -305,12 +313,12 @@ def _floating(v: Value) -> bool:
     return v.type in form.FLOATS
 
 
-def _whole(name: str) -> Any:
+def _whole(name: str) -> Rule:
     """A rounding: of integers themselves."""
     return lambda a: call(name, a) if _floating(a) else a
 
 
-def _by_bool(plain: str, of_bool: str) -> Any:
+def _by_bool(plain: str, of_bool: str) -> Rule:
     return lambda a, b: a.kernel.op(of_bool if a.type == "bool" else plain, a, b)
 
 
@@ -322,7 +330,7 @@ def _power(a: Value, b: Value) -> Value:
     return call("pow", a, b)
 
 
-def _fmax(name: str) -> Any:
+def _fmax(name: str) -> Rule:
     def rule(a: Value, b: Value) -> Value:
         if not _floating(a):
             return call(name, a, b)
@@ -347,7 +355,7 @@ def _fmod(a: Value, b: Value) -> Value:
     return call("fmod", a, b)
 
 
-def _always(answer: bool, name: str) -> Any:
+def _always(answer: bool, name: str) -> Rule:
     """A test of floats; integers all answer alike."""
     return lambda a: call(name, a) if _floating(a) else a.kernel.op("eq" if answer else "ne", a, a)
 
@@ -367,14 +375,14 @@ def _sign(a: Value) -> Value:
     return call("sign", a)
 
 
-def _shift(name: str) -> Any:
+def _shift(name: str) -> Rule:
     def rule(a: Value, b: Value) -> Value:
         raise Untraceable(name)
 
     return rule
 
 
-UFUNCS: dict[str, Any] = {
+UFUNCS: dict[str, str | Rule] = {
     **{n: n for n in "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh hypot copysign".split()},
     **{f"arc{n}": f"a{n}" for n in "sin cos tan sinh cosh tanh".split()},
     "arctan2": "atan2", "nextafter": "nextafter", "cbrt": "cbrt",
@@ -426,13 +434,13 @@ class Recorder:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Traced]:
         name = _ALIASES.get(name, name)
         if name not in UFUNCS:
             raise Untraceable(f"xp.{name}")
         trace = self._trace
 
-        def function(*args: Any, out: Any = None, dtype: Any = None, **more: Any) -> Traced:
+        def function(*args: object, out: object = None, dtype: DTypeLike | None = None, **more: object) -> Traced:
             if more.pop("where", True) is not True or more.keys() - {"casting"}:
                 raise Untraceable(f"{name} with {sorted(more)}")
             count = getattr(np, name).nin
@@ -442,7 +450,7 @@ class Recorder:
 
         return function
 
-    def where(self, condition: Any, first: Any, second: Any) -> Traced:
+    def where(self, condition: object, first: object, second: object) -> Traced:
         """As numpy's."""
         if not isinstance(condition, Traced):
             raise Untraceable("a condition that is no array")
@@ -450,7 +458,7 @@ class Recorder:
         a, b = (_cast(_as_traced(self._trace, x, dtype), dtype) for x in (first, second))
         return Traced(self._trace, where(_truth(condition.value), a, b), dtype)
 
-    def clip(self, x: Traced, low: Any = None, high: Any = None, out: Any = None) -> Traced:
+    def clip(self, x: Traced, low: object = None, high: object = None, out: Traced | None = None) -> Traced:
         """As numpy's: nan stays."""
         found = x
         if low is not None:
@@ -462,7 +470,7 @@ class Recorder:
         out.value = _cast(found, out.dtype)
         return out
 
-    def asarray(self, x: Any, dtype: Any = None) -> Traced:
+    def asarray(self, x: object, dtype: DTypeLike | None = None) -> Traced:
         """As numpy's, of an array."""
         if not isinstance(x, Traced):
             if type(x) is Number or dtype is None:
@@ -472,46 +480,46 @@ class Recorder:
 
     ascontiguousarray = array = asarray
 
-    def zeros_like(self, x: Traced, dtype: Any = None) -> Traced:
+    def zeros_like(self, x: Traced, dtype: DTypeLike | None = None) -> Traced:
         """As numpy's."""
         return self.full_like(x, 0, dtype)
 
-    def ones_like(self, x: Traced, dtype: Any = None) -> Traced:
+    def ones_like(self, x: Traced, dtype: DTypeLike | None = None) -> Traced:
         """As numpy's."""
         return self.full_like(x, 1, dtype)
 
     empty_like = zeros_like
 
-    def full_like(self, x: Traced, value: Any, dtype: Any = None) -> Traced:
+    def full_like(self, x: Traced, value: object, dtype: DTypeLike | None = None) -> Traced:
         """As numpy's."""
         kind = np.dtype(x.dtype if dtype is None else dtype)
         return _as_traced(self._trace, value, kind)
 
-    def result_type(self, *args: Any) -> Any:
+    def result_type(self, *args: object) -> DType:
         """As numpy's."""
         return _result(*args)
 
-    def float32(self, value: Any) -> Any:
+    def float32(self, value: object) -> Traced | np.generic:
         """A number of that type."""
         return _typed(self._trace, value, np.float32)
 
-    def float64(self, value: Any) -> Any:
+    def float64(self, value: object) -> Traced | np.generic:
         """A number of that type."""
         return _typed(self._trace, value, np.float64)
 
 
-def _typed(trace: Trace, value: Any, kind: Any) -> Any:
+def _typed(trace: Trace, value: object, kind: type[np.generic]) -> Traced | np.generic:
     if type(value) is Number or isinstance(value, Traced):
         return _as_traced(trace, value, kind).astype(kind)
     return kind(value)
 
 
-def _is_bare(*args: Any) -> bool:
+def _is_bare(*args: object) -> bool:
     return not any(isinstance(a, Traced | np.generic | np.ndarray) for a in args)
 
 
-def _result(*args: Any) -> Any:
-    plain = []
+def _result(*args: object) -> DType:
+    plain: list[Any] = []
     for a in args:
         if isinstance(a, Traced):
             plain.append(a.dtype)

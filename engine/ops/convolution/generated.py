@@ -2,7 +2,7 @@
 
 The padded input of a sample is copied once, its elements sorted by their place in a step (`stride`): what an element of
 the kernel meets is then, for all outputs of a channel, one run of memory from some offset on, with a few places at the
-ends of rows that nobody reads.  So the convolution is the product of `engine/kernels/llvm_tiles.py`, without columns.
+ends of rows that nobody reads.  So the convolution is the product of `engine/kernels/tiles.py`, without columns.
 Names as in `engine/ops/convolution/numpy.py`; K = C/G * prod(kernel), M the rows of a tile.
 
 The first result for a geometry is compared with the plain route, and its time: engine/kernels/README.md.

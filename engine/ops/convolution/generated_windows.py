@@ -1,6 +1,6 @@
 """Convolutions of channels-last images and their gradients where no library serves (the extra `jit`).
 
-Any kernel, stride and dilation, one group: engine/kernels/llvm_windows.py.  Each class here is the trial of a geometry;
+Any kernel, stride and dilation, one group: engine/kernels/windows.py.  Each class here is the route of a geometry;
 engine/kernels/README.md says how they are tried.  The gradient of the input is a convolution of
 the result's gradient for each place in a step (`stride`), with the places of the kernel that meet it.
 """
@@ -16,9 +16,10 @@ import numpy as np
 from engine.backends.cpu import empty, packing, relayout
 from engine.core.arrays import Array
 from engine.core.geometry import ConvGeometry
-from engine.kernels import llvm_windows, llvm_winograd
+from engine.kernels import llvm_winograd
+from engine.kernels.windows import FORWARD, GRADIENT, forward, gradient
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, address, lanes, linked, packed, registers, several, shared
+from engine.ops.generated.route import GeneratedRoute, address, lanes, linked, packed, registers, several, shared
 
 __all__ = ["Forward", "Input", "Weight", "serves"]
 
@@ -36,7 +37,7 @@ def serves(outputs: int) -> bool:
     return 2 * lanes(outputs) >= lanes()
 
 
-class _Route(Trial):
+class _Route(GeneratedRoute):
     """The kernel for a number of output channels."""
 
     margin = 2.0  # a busy machine says little of less: quiet, it was faster of all geometries, and the layout is kept
@@ -62,7 +63,7 @@ class _Products(_Route):
     def __init__(self, name: str, made: Sequence[int], channels: int, taps: int) -> None:
         self.made, self.channels, self.outputs = tuple(made), channels, made[1]
         rows, vectors = llvm_winograd.shape(lanes(self.outputs), registers(), self.outputs)
-        super().__init__(name, llvm_windows.forward, rows, vectors, self.outputs, prod(made) * channels * taps)
+        super().__init__(name, forward, rows, vectors, self.outputs, prod(made) * channels * taps)
         self.zeros = np.zeros(max(channels, self.outputs), _F32)
 
     def arranged(self, w: Array, buffer: Array) -> Array:
@@ -95,7 +96,7 @@ class _Products(_Route):
         block = -(-pixels // -(-pixels // _BLOCK))
         block = -(-block // self.rows) * self.rows
         args = packed(
-            llvm_windows.FORWARD,
+            FORWARD,
             image=address(x),
             weights=address(weights),
             result=address(out),
@@ -192,7 +193,7 @@ class Weight(_Route):
         outputs, channels = w[:2]
         rows, vectors = llvm_winograd.shape(lanes(outputs), registers(), outputs)
         rows = next((n for n in range(rows, 2, -1) if channels % n == 0), rows)
-        name, function = "the gradient of a convolution's weight", llvm_windows.gradient
+        name, function = "the gradient of a convolution's weight", gradient
         super().__init__(name, function, rows, vectors, outputs, prod(g[2:]) * g[0] * prod(w))
         self.shape = tuple(w)
         stride, padding, dilation, _ = geometry
@@ -216,7 +217,7 @@ class Weight(_Route):
             left=padding[1],
             dilation_down=dilation[0],
             dilation_across=dilation[1],
-            count=x[0],
+            images=x[0],
             chunk=chunk,
             block=max(1, _SUMMED // g[3]),
         )
@@ -225,7 +226,7 @@ class Weight(_Route):
         """out of x and g, which are channels-last."""
         outputs, channels, tall, wide = self.shape
         made = empty((tall, wide, channels, outputs), _F32)
-        args = packed(llvm_windows.GRADIENT, **self.places, image=address(x), slope=address(g), made=address(made))
+        args = packed(GRADIENT, **self.places, image=address(x), slope=address(g), made=address(made))
         shared(self.built(), args, 0, self.jobs, self.pieces)
         relayout.copy(out, made.transpose(3, 2, 0, 1))
         return out

@@ -29,7 +29,7 @@ from engine.core.lru import LRU
 from engine.kernels import llvm_winograd, processor
 from engine.kernels.llvm_winograd import POINTS
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, address, lanes, linked, packed, registers, run, several, shared
+from engine.ops.generated.route import GeneratedRoute, address, lanes, linked, packed, registers, run, several, shared
 
 __all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "prepared", "serves", "tried"]
 
@@ -254,7 +254,7 @@ class Gradient:
 Route = TypeVar("Route", Convolution, Gradient)
 
 
-class _Tried(Trial, Generic[Route]):
+class _Tried(GeneratedRoute, Generic[Route]):
     """A geometry's choice between this route and oneDNN's."""
 
     used = True

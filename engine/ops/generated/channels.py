@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.core.lru import LRU
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, linked
+from engine.ops.generated.route import GeneratedRoute, linked
 
 __all__ = ["Pass", "known"]
 
@@ -18,7 +18,7 @@ entries: dict[Any, launch.Entry] = {}
 known: LRU[Any, Any] = LRU(1024)  # by geometry: a pass, or False
 
 
-class Pass(Trial):
+class Pass(GeneratedRoute):
     """One kernel at one geometry."""
 
     def __init__(self, name: str, function: Any, width: int, work: int, *options: Any) -> None:

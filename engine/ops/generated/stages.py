@@ -1,7 +1,7 @@
 """Layers of inference plans as stages of one program of generated code (the extra `jit`).
 
 `of_convolution`, `of_linear`, `of_pooling` and `of_mean` give the stages of a layer with its weights packed, or None
-for what has no code here: engine/kernels/llvm_layers.py has the kernels, engine/kernels/program.py runs them.  The
+for what has no code here: engine/kernels/image_layers.py has the kernels, engine/kernels/program.py runs them.  The
 address of an array is a `Place`, so that an operand or a result may be another array in each call.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import empty, threads
-from engine.kernels import llvm_channels, llvm_layers, llvm_winograd
+from engine.kernels import image_layers, llvm_winograd, pooling
 from engine.kernels.program import Stage
 from engine.ops.convolution import generated_winograd as winograd
-from engine.ops.generated.trial import address, lanes, linked, registers
+from engine.ops.generated.route import address, lanes, linked, registers
 
 __all__ = [
     "Layer",
@@ -137,12 +137,12 @@ def _dense(layer: Layer, w: np.ndarray, bias: Any, out: Place, added: Any, ends:
     """The stage of a product with w (O, *in the order of the kernel's places)."""
     outputs = len(w)
     wide = lanes(outputs)
-    rows, vectors = llvm_layers.shape(wide, registers(), outputs)
+    rows, vectors = image_layers.shape(wide, registers(), outputs)
     shift = np.zeros(outputs, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
     layer.stage(
         given["lines"] * given["splits"],
-        llvm_layers.dense,
-        llvm_layers.DENSE,
+        image_layers.dense,
+        image_layers.DENSE,
         wide,
         rows,
         vectors,
@@ -150,6 +150,7 @@ def _dense(layer: Layer, w: np.ndarray, bias: Any, out: Place, added: Any, ends:
         result=out,
         bias=shift,
         added=added or 0,
+        adds=added is not None,
         zeros=np.zeros(outputs, _F32),
         low=_bits(ends[1]),
         high=_bits(ends[2]),
@@ -163,14 +164,14 @@ def _splits(weights: int, image: int, outputs: int) -> int:
     if weights < image:
         return 1
     wide = lanes(outputs)
-    panels = outputs // (wide * llvm_layers.shape(wide, registers(), outputs)[1])
+    panels = outputs // (wide * image_layers.shape(wide, registers(), outputs)[1])
     return max(1, min(panels, threads.get_num_threads() * _PIECES))
 
 
 def _product(layer: Layer, count: int, x: Place, w: np.ndarray, bias: Any, out: Place, added: Any, ends: Any) -> None:
     """x (count, K) times w (O, K)."""
     outputs, depth = w.shape
-    rows = llvm_layers.shape(lanes(outputs), registers(), outputs)[0]
+    rows = image_layers.shape(lanes(outputs), registers(), outputs)[0]
     several, splits, columns = threads.get_num_threads() * _PIECES, _splits(w.size, count * depth, outputs), count
     if splits < several and count > rows:
         columns = min(-(-count * splits // several), max(1, _NEAR // depth))
@@ -253,8 +254,8 @@ def of_convolution(
         image = empty((count * planes * lines * pitch,), _F32)
         layer.stage(
             count * planes * lines,
-            llvm_layers.padded,
-            llvm_layers.PADDED,
+            image_layers.padded,
+            image_layers.PADDED,
             image=x,
             result=image,
             rows=height,
@@ -337,8 +338,8 @@ def _each_channel(
     shift = np.zeros(channels, _F32) if bias is None else np.ascontiguousarray(bias, _F32)
     layer.stage(
         result[0] * result[2],
-        llvm_layers.depthwise,
-        llvm_layers.DEPTHWISE,
+        image_layers.depthwise,
+        image_layers.DEPTHWISE,
         width,
         wide,
         stride[1],
@@ -379,8 +380,8 @@ def of_pooling(x: Place, size: Sequence[int], out: Place, result: Sequence[int],
     if algorithm == _abi.POOLING_MAX:
         layer.stage(
             count * result[2],
-            llvm_channels.max_pool,
-            llvm_channels.POOL,
+            pooling.max_pool,
+            pooling.POOL,
             lanes(channels),
             image=x,
             result=out,
@@ -413,8 +414,8 @@ def of_mean(x: Place, size: Sequence[int], out: Place) -> Layer | None:
     layer = Layer()
     layer.stage(
         count * channels // wide,
-        llvm_layers.mean,
-        llvm_layers.MEAN,
+        image_layers.mean,
+        image_layers.MEAN,
         wide,
         image=x,
         result=out,
@@ -434,9 +435,9 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
     """
     parts = [layer for layer in (before, each, after) if layer is not None]
     products = [layer for layer in (before, after) if layer is not None]
-    if any(len(layer.stages) != 1 for layer in parts) or each.function is not llvm_layers.depthwise:
+    if any(len(layer.stages) != 1 for layer in parts) or each.function is not image_layers.depthwise:
         return None
-    if any(layer.function is not llvm_layers.dense or not _rows_alone(layer.given) for layer in products):
+    if any(layer.function is not image_layers.dense or not _rows_alone(layer.given) for layer in products):
         return None
     first, middle, last = parts[0].given, each.given, after.given
     outer = first["image"], last["result"], last["added"]
@@ -471,7 +472,7 @@ def joined(before: Layer | None, each: Layer, after: Layer) -> Layer | None:
                 chain.append(_few(made, before, (end - begin) * width, source, address(buffer), 0))
                 image = address(buffer) - 4 * begin * width * channels  # of an image of which these rows are there
             args = made.arguments(
-                llvm_layers.DEPTHWISE,
+                image_layers.DEPTHWISE,
                 **{**middle, "image": image, "result": between - 4 * top * columns * channels},
             )
             chain.append((each.code, args, top, bottom))
@@ -490,8 +491,10 @@ def _rows_alone(given: dict[str, Any]) -> bool:
 
 def _few(made: Layer, layer: Layer, count: int, image: int, result: int, added: int) -> Any:
     """The step of `count` rows of a product, at these addresses."""
-    changed = dict(image=image, result=result, added=added, rows=1, columns=count, total=count, lines=1, splits=1)
-    return layer.code, made.arguments(llvm_layers.DENSE, **{**layer.given, **changed}), 0, 1
+    changed = dict(
+        image=image, result=result, added=added, adds=added != 0, rows=1, columns=count, total=count, lines=1, splits=1
+    )
+    return layer.code, made.arguments(image_layers.DENSE, **{**layer.given, **changed}), 0, 1
 
 
 def _array(where: Any) -> Any:

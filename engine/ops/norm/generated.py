@@ -16,15 +16,15 @@ from engine.backends.cpu.relayout import empty_channels_last
 from engine.core.layouts import lies_channels_last
 from engine.dispatch import kernel
 from engine.dispatch.choosing import onednn_kernels
-from engine.kernels import cpython, llvm_channels
+from engine.kernels import image_layers
 from engine.ops import norm
 from engine.ops.generated import launch
 from engine.ops.generated.channels import Pass, known
-from engine.ops.generated.trial import lanes, run, several
+from engine.ops.generated.route import lanes, run, several
 
 _LARGE = 1 << 18  # elements from which it is worth a second thread, which oneDNN's has
 _F32 = np.dtype("float32")
-_ARGS = struct.Struct("<6qdqq").pack  # llvm_channels.SCALE
+_ARGS = struct.Struct("<7qdq").pack  # image_layers.SCALE
 
 
 @functools.lru_cache(64)
@@ -48,7 +48,7 @@ def _batch_norm_eval(
 
     def make() -> Any:
         width = lanes(channels)
-        return width > 1 and Pass("batch norm", llvm_channels.scale, width, input.size, cpython.HEAD)
+        return width > 1 and Pass("batch norm", image_layers.scale, width, input.size)
 
     found = known.made(key, make)
     vectors = (
@@ -67,7 +67,7 @@ def _batch_norm_eval(
         step = pixels if input.size < _LARGE else -(-pixels // several(input.size))
         for at in range(0, pixels, step):
             buffers.append(np.empty(2 * channels, _F32))
-            args = _ARGS(id(input), id(out), *map(id, vectors), eps, id(buffers[-1]), channels)
+            args = _ARGS(id(input), id(out), *map(id, vectors), id(buffers[-1]), eps, channels)
             pieces.append((args, at, min(at + step, pixels)))
         run(found.compiled(), pieces)
         return out

@@ -14,9 +14,9 @@ import numpy as np
 
 from engine.backends.cpu import threads
 from engine.backends.cpu.relayout import empty_channels_last, to_channels_last
-from engine.kernels import llvm_channels
+from engine.kernels import pooling
 from engine.ops.generated.channels import Pass, known
-from engine.ops.generated.trial import MANY, address, finite, lanes, packed, several, shared
+from engine.ops.generated.route import MANY, address, finite, lanes, packed, several, shared
 
 __all__ = ["Rectified", "pooled", "unpooled"]
 
@@ -86,7 +86,7 @@ def _tiles(name: str, function: Any, x: Any, rows: int, columns: int, *options: 
 
 def _run(found: Pass, count: int, size: int, **arrays: Any) -> None:
     """A pass of windows side by side, over `count` rows or images."""
-    args = packed(llvm_channels.TILES, **{**found.given, **{p: address(a) for p, a in arrays.items()}})
+    args = packed(pooling.TILES, **{**found.given, **{p: address(a) for p, a in arrays.items()}})
     shared(found.compiled(), args, 0, count, min(count, several(size * 4)))
 
 
@@ -99,9 +99,9 @@ def pooled(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: Any,
     near = kernel == stride and not any(padding) and set(dilation) == {1}
     tiles = x.ndim == 4 and near and prod(kernel) <= _UNROLLED  # windows side by side
     if tiles:
-        found = _tiles("max pooling", llvm_channels.tile_max, x, *shape[2:], *kernel, False, False)
+        found = _tiles("max pooling", pooling.tile_max, x, *shape[2:], *kernel, False, False)
     else:
-        found = _pooling("max pooling", llvm_channels.max_pool, x, shape, geometry)
+        found = _pooling("max pooling", pooling.max_pool, x, shape, geometry)
     if found is None:
         return plain()
 
@@ -110,7 +110,7 @@ def pooled(x: Any, shape: Sequence[int], made: Callable[[], Any], geometry: Any,
         if tiles:
             _run(found, count, x.size, image=x, result=out)
             return out
-        args = packed(llvm_channels.POOL, **found.given, image=address(x), result=address(out))
+        args = packed(pooling.POOL, **found.given, image=address(x), result=address(out))
         shared(found.compiled(), args, 0, count, several(x.size * 4))
         return out
 
@@ -128,8 +128,8 @@ class Rectified:
         self.out = (*self.shape[:2], *(n // k for n, k in zip(self.shape[2:], kernel)))
 
     def _passes(self, x: Any, summed: bool = False) -> Any:
-        forward = _tiles("pooling of a rectifier", llvm_channels.tile_max, x, *self.out[2:], *self.kernel, True, True)
-        name, function = "the gradient of pooling of a rectifier", llvm_channels.tile_gradient
+        forward = _tiles("pooling of a rectifier", pooling.tile_max, x, *self.out[2:], *self.kernel, True, True)
+        name, function = "the gradient of pooling of a rectifier", pooling.tile_gradient
         return forward, _tiles(name, function, x, *self.out[2:], *self.kernel, summed)
 
     def forward(self, x: Any, plain: Callable[[Any], Any]) -> Any:
@@ -170,7 +170,7 @@ class Rectified:
 
 def unpooled(g: Any, x: Any, made: Callable[[], Any], geometry: Any, plain: Callable[[], Any]) -> Any:
     """The gradient of x (N, C, H, W) from that of the maxima, g, in an array that `made()` gives."""
-    found = _pooling("the gradient of max pooling", llvm_channels.max_pool_gradient, x, g.shape, geometry)
+    found = _pooling("the gradient of max pooling", pooling.max_pool_gradient, x, g.shape, geometry)
     if found is None:
         return plain()
     whole = all(n == m * k for n, m, k in zip(x.shape[2:], g.shape[2:], geometry[0]))
@@ -179,7 +179,7 @@ def unpooled(g: Any, x: Any, made: Callable[[], Any], geometry: Any, plain: Call
     def mine() -> Any:
         out = made()
         args = packed(
-            llvm_channels.POOL_GRADIENT,
+            pooling.POOL_GRADIENT,
             **found.given,
             image=address(x),
             slope=address(g),

@@ -17,10 +17,20 @@ import numpy as np
 
 from engine.backends.cpu import half_floats
 from engine.core.lru import LRU
-from engine.kernels import cpu, llvm_products
+from engine.kernels import cpu, products
 from engine.kernels.form import Kernel
 from engine.ops.generated import launch
-from engine.ops.generated.trial import Trial, address, finite, lanes, linked, packed, registers, several, shared
+from engine.ops.generated.route import (
+    GeneratedRoute,
+    address,
+    finite,
+    lanes,
+    linked,
+    packed,
+    registers,
+    several,
+    shared,
+)
 
 __all__ = ["Steps", "one_row"]
 
@@ -56,7 +66,7 @@ def one_row(xp: Any, row: Any, weight: Any, bias: Any) -> Any:
 
 _MOST = 64  # rows, for which packing in each call is little of the work
 _LEAST = 1 << 14  # elements of a matrix that are worth it
-_trials: LRU[Any, Trial] = LRU(1024)
+_trials: LRU[Any, GeneratedRoute] = LRU(1024)
 
 
 class Steps:
@@ -69,28 +79,28 @@ class Steps:
         self.plain = plain
         self.matrix: Any = None
         self.packed: Any = None
-        self.trial: Any = None
+        self.route: Any = None
 
     def __call__(self, rows: Any, matrix: Any, out: Any, beta: float = 0.0) -> None:
         if matrix is not self.matrix:
-            self.matrix, self.packed, self.trial = matrix, None, None
+            self.matrix, self.packed, self.route = matrix, None, None
             self.plain(rows, matrix, out, beta)
             return
-        trial = self.trial
-        if trial is None:
-            trial = self.trial = self._tried(rows, matrix)
-        if trial is False or trial.disabled or len(rows) > _MOST:
+        route = self.route
+        if route is None:
+            route = self.route = self._tried(rows, matrix)
+        if route is False or route.disabled or len(rows) > _MOST:
             self.plain(rows, matrix, out, beta)
-        elif trial.proven:
+        elif route.proven:
             self._run(rows, out, beta)
-        elif trial.ready():
+        elif route.ready():
             made, want = out.copy(), out.copy()
             mine, plain = (lambda: self._run(rows, made, beta)), (lambda: self.plain(rows, matrix, want, beta))
             plain()
             out[...] = want  # both are added to again while they are timed
             if finite(want):
                 mine()
-                trial.decide(made, want, mine, plain, (rows, matrix))
+                route.decide(made, want, mine, plain, (rows, matrix))
         else:
             self.plain(rows, matrix, out, beta)
 
@@ -103,8 +113,10 @@ class Steps:
         found = _trials.get(key)
         if found is None:
             entry = _entries.setdefault(("steps", vectors), launch.Entry())
-            code = functools.partial(linked, llvm_products.panels, lanes(), vectors)
-            found = _trials[key] = Trial("a recurrent layer's product", entry, len(rows) * matrix.size // 32, code)
+            code = functools.partial(linked, products.panels, lanes(), vectors)
+            found = _trials[key] = GeneratedRoute(
+                "a recurrent layer's product", entry, len(rows) * matrix.size // 32, code
+            )
         self.panel = vectors * lanes()
         return found
 
@@ -112,9 +124,9 @@ class Steps:
         depth, width = self.matrix.shape
         if self.packed is None:
             self.packed = np.ascontiguousarray(self.matrix.reshape(depth, -1, self.panel).swapaxes(0, 1))
-            self.code, self.right = self.trial.build(), address(self.packed)
+            self.code, self.right = self.route.build(), address(self.packed)
         args = packed(
-            llvm_products.PARAMETERS,
+            products.PARAMETERS,
             left=address(rows),
             right=self.right,
             out=address(out),

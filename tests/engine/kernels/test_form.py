@@ -127,3 +127,28 @@ def test_what_a_type_cannot_do_is_refused_when_printed() -> None:
     k.store(out, k.index, call("exp", k.load(x, k.index)))
     with pytest.raises(FormError, match="exp of int32"):
         cuda_c.printed(k)
+
+
+def _shifted(lanes: int) -> Kernel:
+    k = Kernel("shifted", "jobs", lanes)
+    x, out = k.array("x", "float32"), k.array("out", "float32", True)
+    width = k.scalar("width", "index")
+    with k.loop(k.begin, k.end) as job, k.loop(0, width, lanes) as c:
+        line = k.either((job % 2).equals(0), k.view(x, job * width), x)
+        k.store(out, job * width + c, call("fma", k.vector(line, c), k.spread(k.load(x, 0)), 1.0))
+    return k
+
+
+def test_vectors_have_the_lanes_of_their_kernel() -> None:
+    k = Kernel("k", "jobs", 8)
+    x = k.array("x", "float32")
+    value = k.vector(x)
+    assert value.type == "float32*8" and (value > 0.0).type == "bool*8"
+    assert k.view(x, 3).type == "float32"
+    with pytest.raises(FormError, match="add of"):
+        value + k.load(x, 0)
+
+
+def test_jobs_are_no_code_of_a_gpu() -> None:
+    with pytest.raises(FormError, match="jobs in CUDA C"):
+        cuda_c.printed(_shifted(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.kernels import llvm_columns, llvm_ir, rows
+from engine.kernels import llvm_columns, llvm_ir, llvm_jobs, rows
 from engine.kernels.form import FormError, Kernel, call
 
 
@@ -61,3 +61,36 @@ def test_columns_know_no_places_of_extremes() -> None:
         made.store(1, found[1])
     with pytest.raises(FormError, match="argmax of columns"):
         llvm_columns.printed(made.kernel, "r")
+
+
+def _products(lanes: int) -> Kernel:
+    k = Kernel("products", "jobs", lanes)
+    x, out = k.array("x", "float32"), k.array("out", "float32", True)
+    with k.loop(k.begin, k.end, 2) as job:
+        line = k.either(job > 3, k.view(x, job * lanes), x)
+        total = k.variable(k.vector(line))
+        k.set(total, call("fma", total, k.spread(k.load(x, 1)), 0.5))
+        k.store(out, job * lanes, total)
+    return k
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_jobs_have_vectors_of_any_width(lanes: int) -> None:
+    text = llvm_jobs.JobPrinter(_products(lanes), "f", {}, "", None).text()
+    assert f"load <{lanes} x float>, ptr" in text and f"store <{lanes} x float>" in text
+    assert f"fmul contract <{lanes} x float>" in text and f"fadd contract <{lanes} x float>" in text
+    assert "select i1" in text and "vectorize" not in text  # an address is chosen; loops are as they are written
+    assert "add nsw i64" in text
+
+
+def test_arrays_of_jobs_are_memory_or_objects() -> None:
+    plain = llvm_jobs.in_llvm(_products)("f", 4, "")
+    assert llvm_jobs.in_llvm(_products, 16)("f", 4, "").count("load ptr") == 2 * plain.count("load ptr")
+
+
+def test_vectors_have_no_functions() -> None:
+    k = Kernel("k", "jobs", 4)
+    x, out = k.array("x", "float32"), k.array("out", "float32", True)
+    k.store(out, 0, call("exp", k.vector(x)))
+    with pytest.raises(FormError, match="no exp of vectors of float32"):
+        llvm_jobs.JobPrinter(k, "f", {}, "", None).text()

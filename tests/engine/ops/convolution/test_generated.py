@@ -20,7 +20,7 @@ from engine.core.geometry import ConvGeometry
 from engine.core.layouts import ChannelsLast
 from engine.core.lru import LRU
 from engine.dispatch import choosing
-from engine.kernels import compiler, cpu, llvm_tiles, processor
+from engine.kernels import compiler, cpu, processor, tiles
 from engine.ops.convolution import generated as convolution
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.generated import launch
@@ -162,7 +162,7 @@ def test_every_number_of_vectors(places: int, vectors: int) -> None:
     rng = np.random.default_rng(places)
     found = processor.target()
     assert found is not None
-    lanes, rows, depth = {"AVX-512": 8, "AVX2": 4}.get(found.level, 2), 2, 2 * llvm_tiles.BLOCK + 5
+    lanes, rows, depth = {"AVX-512": 8, "AVX2": 4}.get(found.level, 2), 2, 2 * tiles.BLOCK + 5
     a, b = rng.standard_normal((3, depth, rows)), rng.standard_normal(depth + places * lanes)
     offsets = rng.permutation(depth).astype(np.int64)
     out = np.full((3 * rows, places * lanes), np.nan)

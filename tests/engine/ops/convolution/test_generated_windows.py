@@ -16,7 +16,7 @@ from engine.core.layouts import ChannelsLast
 from engine.kernels import compiler, processor
 from engine.ops.convolution import generated_windows as windows
 from engine.ops.convolution import numpy as by_numpy
-from engine.ops.generated import trial
+from engine.ops.generated import route
 
 pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
 
@@ -38,7 +38,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     """Code is shared by the tests of this run; three threads, whatever this machine has, however little there is."""
     monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     monkeypatch.setattr(threads, "_count", 3)
-    monkeypatch.setattr(trial, "SHARE", 0)
+    monkeypatch.setattr(route, "SHARE", 0)
     yield
 
 

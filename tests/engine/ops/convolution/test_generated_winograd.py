@@ -23,7 +23,7 @@ from engine.kernels import compiler, llvm_winograd, processor
 from engine.ops.convolution import generated_winograd as winograd
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution import onednn as conv
-from engine.ops.generated import launch, stages, trial
+from engine.ops.generated import launch, route, stages
 from engine.programs.inference import layer_programs as programs
 
 pytestmark = [
@@ -51,7 +51,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(winograd, "_known", LRU(1024))
     monkeypatch.setattr(winograd, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())
-    monkeypatch.setattr(trial, "MANY", 0)
+    monkeypatch.setattr(route, "MANY", 0)
     monkeypatch.setattr(choosing, "_left", [0])
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)  # nor is anything taken without a proof
@@ -89,7 +89,7 @@ def near(found: np.ndarray, wanted: np.ndarray) -> None:
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_forward(geometry: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_count", count)
-    monkeypatch.setattr(trial, "SHARE", 0)
+    monkeypatch.setattr(route, "SHARE", 0)
     samples, channels, outputs, size, padding = geometry
     x, w = images(samples, channels, *size), images(outputs, channels, 3, 3)
     bias = np.random.default_rng(5).standard_normal(outputs).astype("float32")
@@ -108,7 +108,7 @@ def test_forward(geometry: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_gradients(geometry: Any, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_count", count)
-    monkeypatch.setattr(trial, "SHARE", 0)
+    monkeypatch.setattr(route, "SHARE", 0)
     samples, channels, outputs, size, padding = geometry
     x, w = images(samples, channels, *size), images(outputs, channels, 3, 3)
     out = tuple(n + 2 * p - 2 for n, p in zip(size, padding))

@@ -24,7 +24,7 @@ from engine.ops.convolution import generated_windows as windows
 from engine.ops.convolution import generated_winograd as winograd
 from engine.ops.convolution import images
 from engine.ops.convolution import numpy as by_numpy
-from engine.ops.generated import channels, launch, trial
+from engine.ops.generated import channels, launch, route
 from engine.ops.norm import generated as norm
 from engine.tensor import raw_array, rewrap
 
@@ -42,7 +42,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     channels.known.clear()
     channels.entries.clear()
     monkeypatch.setattr(launch, "_warned", set())
-    monkeypatch.setattr(trial, "MANY", 0)
+    monkeypatch.setattr(route, "MANY", 0)
     for module in (choosing, norm):
         monkeypatch.setattr(module, "onednn_kernels", lambda: False)
     monkeypatch.setattr(choosing, "_left", [0])
@@ -187,7 +187,7 @@ def test_one_that_is_wrong_is_switched_off_with_a_warning(monkeypatch: pytest.Mo
     windows._entries.clear()
 
     def wrong(function: Any, *options: Any) -> Any:
-        return trial.linked(lambda *given: function(*given).replace("fadd", "fsub"), *options)
+        return route.linked(lambda *given: function(*given).replace("fadd", "fsub"), *options)
 
     monkeypatch.setattr(windows, "linked", wrong)
     with warnings.catch_warnings(record=True) as caught:

@@ -14,7 +14,7 @@ from engine.backends.file_cache import Cache
 from engine.core.layouts import ChannelsLast
 from engine.dispatch import choosing
 from engine.kernels import compiler, processor
-from engine.ops.generated import channels, launch, trial
+from engine.ops.generated import channels, launch, route
 from engine.ops.norm import generated
 
 pytestmark = [
@@ -31,10 +31,10 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     channels.known.clear()
     channels.entries.clear()
     monkeypatch.setattr(launch, "_warned", set())
-    monkeypatch.setattr(trial, "MANY", 0)
+    monkeypatch.setattr(route, "MANY", 0)
     monkeypatch.setattr(choosing, "_left", [0])
     monkeypatch.setattr(processor, "always", lambda: True)
-    monkeypatch.setattr(trial, "SHARE", 0)
+    monkeypatch.setattr(route, "SHARE", 0)
     yield
     channels.known.clear()
     channels.entries.clear()

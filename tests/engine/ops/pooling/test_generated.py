@@ -16,7 +16,7 @@ from engine.backends.cpu.relayout import empty_channels_last, to_channels_last
 from engine.backends.file_cache import Cache
 from engine.dispatch import choosing
 from engine.kernels import compiler, processor
-from engine.ops.generated import channels, launch, trial
+from engine.ops.generated import channels, launch, route
 from engine.ops.pooling import generated
 
 pytestmark = [
@@ -43,10 +43,10 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     channels.known.clear()
     channels.entries.clear()
     monkeypatch.setattr(launch, "_warned", set())
-    monkeypatch.setattr(trial, "MANY", 0)
+    monkeypatch.setattr(route, "MANY", 0)
     monkeypatch.setattr(choosing, "_left", [0])
     monkeypatch.setattr(processor, "always", lambda: True)
-    monkeypatch.setattr(trial, "SHARE", 0)
+    monkeypatch.setattr(route, "SHARE", 0)
     yield
     channels.known.clear()
     channels.entries.clear()

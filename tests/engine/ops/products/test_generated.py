@@ -16,7 +16,7 @@ from engine.backends.file_cache import Cache
 from engine.core.lru import LRU
 from engine.dispatch import choosing
 from engine.kernels import compiler, processor
-from engine.ops.generated import launch, trial
+from engine.ops.generated import launch, route
 from engine.ops.products import generated as products
 
 pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
@@ -94,7 +94,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> tuple[products.Steps, list[str]]:
 @pytest.mark.parametrize("shape", [(64, 256), (33, 768), (256, 1008), (70, 1040)])
 def test_steps_of_a_layer(steps: Any, shape: tuple[int, int], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_count", count)
-    monkeypatch.setattr(trial, "SHARE", 0)
+    monkeypatch.setattr(route, "SHARE", 0)
     product, seen = steps
     draw = np.random.default_rng(0)
     matrix = draw.standard_normal(shape).astype("float32")
@@ -105,7 +105,7 @@ def test_steps_of_a_layer(steps: Any, shape: tuple[int, int], count: int, monkey
             want = rows.astype("float64") @ matrix.astype("float64") + beta * out
             product(rows, matrix, out, beta)
             np.testing.assert_allclose(out, want, rtol=0, atol=3e-6 * float(abs(want).max()))
-    assert len(seen) < 12 or shape[1] % trial.lanes()
+    assert len(seen) < 12 or shape[1] % route.lanes()
 
 
 def test_many_rows_few_elements_and_another_matrix_are_left(steps: Any) -> None:

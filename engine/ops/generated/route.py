@@ -1,4 +1,4 @@
-"""Code generated as a whole for a geometry: its threads, and the trial that decides whether it serves.
+"""Code generated as a whole for a geometry: its threads, and its standing against the route there was.
 
 engine/kernels/README.md says what is tried and when.
 """
@@ -17,7 +17,7 @@ from engine.core.trials import Standing
 from engine.kernels import compiler, processor, team
 from engine.ops.generated import launch
 
-__all__ = ["Trial", "address", "finite", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
+__all__ = ["GeneratedRoute", "address", "finite", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
 
 # A program that runs a model once does not wait for a trial.  One is made in the third call of a layer, or in the ninth
 # of all where layers are not known; calls of other layers that are alike count little.
@@ -85,7 +85,7 @@ def finite(result: Any) -> bool:
     return bool(np.isfinite(result.view(np.ndarray)).all())
 
 
-class Trial(Standing):
+class GeneratedRoute(Standing):
     """The choice between a generated kernel and the existing one, for one geometry.
 
     entry: what is known of the machine code, which geometries may share; work: of a call, in elements.

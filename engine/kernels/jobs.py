@@ -1,0 +1,102 @@
+"""Kernels of jobs while they are written: what windows, tiles, products and passes over channels share.
+
+Their arrays are addresses of memory, their numbers counts of elements.  A function that writes one is decorated by
+`in_llvm`; of its parameters, which are named in a tuple, the first are arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from engine.kernels.form import Array, Kernel, Value, call, where
+
+__all__ = ["Jobs", "clamped", "inside", "least", "most"]
+
+
+class Jobs(Kernel):
+    """A kernel of jobs.  types: of the parameters that are not float32 arrays, if they are among the first `arrays`, or
+    not counts."""
+
+    def __init__(
+        self, name: str, lanes: int, parameters: Sequence[str], arrays: int, types: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(name, "jobs", lanes)
+        types = types or {}
+        self.arrays = [self.array(p, types.get(p, "float32"), True) for p in parameters[:arrays]]
+        self.numbers = {p: self.scalar(p, types.get(p, "index")) for p in parameters[arrays:]}
+
+    def number(self, value: float, type: str = "float32") -> Value:
+        """A vector of a constant."""
+        return self.constant(value, f"{type}*{self.lanes}")
+
+    def variables(self, starts: Sequence[Value]) -> list[Value]:
+        """Variables, as sums that stay in registers."""
+        return [self.variable(start) for start in starts]
+
+    def add_products(
+        self,
+        sums: Sequence[Value],
+        lines: Sequence[Array],
+        depth: Value,
+        pace: Value | int,
+        right: Array,
+        stride: Value | int,
+    ) -> None:
+        """sums (lines, vectors) += the sum over k < depth of line[k * pace] times the vectors from right[k * stride]
+        on."""
+        count = len(sums) // len(lines)
+        with self.loop(0, depth) as k:
+            row, along = self.view(right, k * stride), k * pace
+            loaded = [self.vector(row, j * self.lanes) for j in range(count)]
+            for i, line in enumerate(lines):
+                factor = self.spread(self.load(line, along))
+                for total, value in zip(sums[i * count :], loaded):
+                    self.set(total, call("fma", factor, value, total))
+
+    def vectors(self, lines: Sequence[Array], count: int) -> list[Array]:
+        """The places of `count` vectors of each line."""
+        return [self.view(line, j * self.lanes) for line in lines for j in range(count)]
+
+    def load_where(self, condition: Value, places: Sequence[Array]) -> list[Value]:
+        """Variables: the vectors at these places where the condition holds, else zeros."""
+        made = self.variables([self.number(0.0, places[0].type)] * len(places))
+        with self.when(condition):
+            for variable, place in zip(made, places):
+                self.set(variable, self.vector(place))
+        return made
+
+    def store_all(self, places: Sequence[Array], values: Sequence[Value]) -> None:
+        """Store a vector at each place."""
+        for place, value in zip(places, values):
+            self.store(place, 0, value)
+
+    def cut(self, count: Value, sizes: Sequence[int]) -> Iterator[tuple[int, Value]]:
+        """(size, its first) of pieces of 0..count, the body written for each size: as many of the first size as there
+        are, then of the next.  Loops; `for size, at in k.cut(...)`."""
+        done = self.constant(0, "index")
+        for size in sizes:
+            until = count - (count - done) % size
+            with self.loop(done, until, size) as at:
+                yield size, at
+            done = until
+
+
+def least(a: Value, b: Value | int) -> Value:
+    """The smaller of two counts."""
+    return a.kernel.op("min", a, b)
+
+
+def inside(place: Value, size: Value) -> Value:
+    """Return whether 0 <= place < size."""
+    return place.kernel.op("below", place, size)
+
+
+def most(a: Value, b: Value | int) -> Value:
+    """The larger of two counts."""
+    return a.kernel.op("max", a, b)
+
+
+def clamped(value: Value, low: Value, high: Value) -> Value:
+    """A value between two; nan stays nan."""
+    value = where(value < low, low, value)
+    return where(value > high, high, value)
