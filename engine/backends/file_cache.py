@@ -68,7 +68,7 @@ class Cache:
             private = Path(tempfile.mkdtemp(prefix="engine-kernels-"))
             weakref.finalize(self, _remove, private, os.getpid())
             warnings.warn(
-                f"compiled kernels are not kept: the folder {wanted} cannot be written "
+                f"compiled kernels are not stored: the folder {wanted} cannot be written "
                 f"({error.strerror or error}); set ENGINE_KERNEL_CACHE to one that can",
                 RuntimeWarning,
                 stacklevel=2,

@@ -126,7 +126,7 @@ def _external(tensor: dict[str, Any], label: str, size: int, folder: Path | None
     where = {e.get("key", ""): e.get("value", "") for e in tensor.get("external_data", [])}
     name = where.get("location", "")
     if folder is None:
-        raise FormatError(f"tensor {label} lies in the file {name!r}, and the model was not read from a folder")
+        raise FormatError(f"tensor {label} is in the file {name!r}, and the model was not read from a folder")
     parts = Path(name).parts
     if not name or "\\" in name or ":" in name or Path(name).is_absolute() or ".." in parts:
         raise FormatError(f"tensor {label} names the file {name!r}, which is not inside the model's folder")

@@ -254,7 +254,7 @@ def _version(number: int) -> str:
 _verdicts = Verdicts(
     "cuda",
     lambda: identity(),
-    "the verdicts on CUDA routes are not kept, and are found anew in each process",
+    "the verdicts on CUDA routes are not stored, and are found anew in each process",
 )
 
 

@@ -165,7 +165,7 @@ def _writable_cache() -> None:
     except OSError as error:
         os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
         warnings.warn(
-            f"compiled kernels are not kept: the folder {folder} cannot be written ({error.strerror or error}); set "
+            f"compiled kernels are not stored: the folder {folder} cannot be written ({error.strerror or error}); set "
             "CUPY_CACHE_DIR to one that can",
             RuntimeWarning,
             stacklevel=2,

@@ -253,7 +253,7 @@ class _Printer(Writer):
             except Mismatch as e:
                 raise TraceError(f"the traced operator {name} has no form for its arguments: {e}") from None
             return Value(f"torch.{candidate}({text})", kind)
-        raise TraceError(f"the operator {name} cannot be told in a TorchScript program")
+        raise TraceError(f"the operator {name} cannot be expressed in a TorchScript program")
 
     @staticmethod
     def fits(forms: Any, args: list[Value], named: dict[str, Value]) -> bool:

@@ -203,7 +203,7 @@ def taken_apart(c: Context, nodes: list[ast.expr], found: list[Any], node: ast.e
         else:
             value = value_of(c, value, node)
             if value.kind.name != "Tuple":
-                raise c.error(f"cannot use a {value.kind} with *: only tuples are taken apart", node)
+                raise c.error(f"cannot use a {value.kind} with *: only tuples are unpacked", node)
             whole = held(c, value) if value.parts is None else value
             made += whole.parts or [Value(f"({whole.text})[{i}]", k) for i, k in enumerate(value.kind.inner)]
     return made

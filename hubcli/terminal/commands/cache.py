@@ -51,11 +51,7 @@ def ls(sort: str, conditions: tuple[str, ...]) -> None:
 
 
 @cache.command()
-@click.option(
-    "--max-size",
-    type=quantities.SIZE,
-    help="Also remove the least recently used repositories and weights, down to this size.",
-)
+@click.option("--max-size", type=quantities.SIZE, help="Also remove the least recently used, down to this size.")
 @click.option(
     "--grace",
     type=quantities.DURATION,

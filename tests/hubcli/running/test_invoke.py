@@ -24,7 +24,7 @@ from hubcli.errors import (
     UntrustedError,
     UsageError,
 )
-from hubcli.running import frameworks, invoke, isolation
+from hubcli.running import frameworks, invoke
 from hubcli.trust import records
 from tests.servers import file_server
 
@@ -249,7 +249,7 @@ def test_unknown_frameworks(mine, monkeypatch):
     with pytest.raises(UsageError, match="unknown framework 'jax'"):
         invoke.call(mine, "thing", framework="jax")
     monkeypatch.setattr(frameworks, "loaded_framework", lambda: None)
-    monkeypatch.setattr(isolation.dependencies, "torch_installed", lambda: False)
+    monkeypatch.setattr(frameworks.dependencies, "torch_installed", lambda: False)
     with pytest.raises(DependencyError, match="torch is not installed"):
         invoke.call(mine, "thing", framework="torch")
     monkeypatch.setattr(frameworks, "loaded_framework", lambda: "torch")

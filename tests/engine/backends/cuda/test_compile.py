@@ -72,7 +72,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_replaced_with_one_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cache = compiling.Cache(tmp_path / "file" / "below")
-    with pytest.warns(RuntimeWarning, match=r"compiled kernels are not kept: .* set ENGINE_KERNEL_CACHE"):
+    with pytest.warns(RuntimeWarning, match=r"compiled kernels are not stored: .* set ENGINE_KERNEL_CACHE"):
         first = cache.get(["a"], ".x", lambda path: path.write_text("a") and None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -338,7 +338,7 @@ def test_names_of_kernels_are_found() -> None:
 def test_a_forked_child_leaves_the_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     cache = compiling.Cache(tmp_path / "file" / "below")
-    with pytest.warns(RuntimeWarning, match="are not kept"):
+    with pytest.warns(RuntimeWarning, match="are not stored"):
         private = cache.folder
     monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child, whose finalizers run when it ends
     del cache

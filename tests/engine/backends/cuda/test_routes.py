@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_be_written_warns_once(checked: Any, tmp_path: Path
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert all(one.on() for one in made)
-    assert len(caught) == 1 and "verdicts on CUDA routes are not kept" in str(caught[0].message)
+    assert len(caught) == 1 and "verdicts on CUDA routes are not stored" in str(caught[0].message)
 
 
 def test_the_first_use_may_be_in_a_graph(checked: Any) -> None:

@@ -107,7 +107,7 @@ def test_a_kernel_cache_that_cannot_be_written(fresh: Any, tmp_path: Path) -> No
     fresh.setenv("CUPY_CACHE_DIR", str(tmp_path / "file" / "folder"))
     fresh.setitem(sys.modules, "cupy", cupy(count=0))
     with (
-        pytest.warns(RuntimeWarning, match=r"compiled kernels are not kept: the folder .* cannot be written"),
+        pytest.warns(RuntimeWarning, match=r"compiled kernels are not stored: the folder .* cannot be written"),
         pytest.raises(RuntimeError, match="not available"),
     ):
         runtime.library()

@@ -515,7 +515,7 @@ def test_tuples_are_taken_apart_in_lists_and_tuples() -> None:
     assert torch.equal(b[3], x)
     assert b[4] == 2
     unit = "def f(n: List[int]):\n    return [1, *n]\n"
-    with pytest.raises(RuntimeError, match=r"cannot use a List\[int\] with \*: only tuples are taken apart"):
+    with pytest.raises(RuntimeError, match=r"cannot use a List\[int\] with \*: only tuples are unpacked"):
         torch.jit.CompilationUnit(unit).f([2])
 
 
