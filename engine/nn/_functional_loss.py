@@ -11,7 +11,7 @@ from engine.core.checks import broadcast_shapes
 from engine.dispatch import autocast
 from engine.dispatch.arguments import checked
 from engine.nn import _reduction as _Reduction
-from engine.nn._linear_cross_entropy import check_options, of_one_row
+from engine.nn._functional_linear_cross_entropy import check_options, of_one_row
 from engine.ops import functions as torch
 from engine.ops import loss as L
 from engine.ops import products
