@@ -110,8 +110,9 @@ def old_torch(torch: Any) -> None:
     ):
         if not hasattr(torch._C, name):
             setattr(torch._C, name, value)
-    if not hasattr(torch, "fbgemm_is_cpu_supported"):
-        torch.fbgemm_is_cpu_supported = lambda: False
+    for name in ("fbgemm_is_cpu_supported", "_nnpack_available"):
+        if not hasattr(torch, name):
+            setattr(torch, name, lambda: False)
     internal = importlib.import_module("torch._jit_internal")
     for name in ("weak_script", "weak_module", "weak_script_method"):  # decorators of torch's own modules then
         if not hasattr(internal, name):

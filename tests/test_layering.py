@@ -48,6 +48,7 @@ LAYERS = (
         "fft",
         "nn.functional",
         "nn._functional_activation",
+        "nn._functional_linear_cross_entropy",
         "nn._functional_loss",
         "nn._functional_pooling",
         "nn._reduction",

@@ -11,6 +11,7 @@ from engine.core.checks import broadcast_shapes
 from engine.dispatch import autocast
 from engine.dispatch.arguments import checked
 from engine.nn import _reduction as _Reduction
+from engine.nn._functional_linear_cross_entropy import check_options, of_one_row
 from engine.ops import functions as torch
 from engine.ops import loss as L
 from engine.ops import products
@@ -86,13 +87,16 @@ def linear_cross_entropy(
     shape = tuple(linear_weight.shape[:-1])
     if linear_bias is not None and tuple(linear_bias.shape) != shape:
         raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(linear_bias.shape)}")
+    pieces = options is not None and check_options(
+        options, input, linear_weight, linear_bias, target, reduction, label_smoothing
+    )
     logits = products.linear(
         input,
         linear_weight.reshape(-1, linear_weight.shape[-1]),
         None if linear_bias is None else linear_bias.reshape(-1),
     )
     logits = logits.reshape(*input.shape[:-1], *linear_weight.shape[:-1])
-    return cross_entropy(
+    loss = cross_entropy(
         logits,
         target,
         weight=weight,
@@ -100,6 +104,7 @@ def linear_cross_entropy(
         label_smoothing=label_smoothing,
         ignore_index=-100 if ignore_index is None else ignore_index,
     )
+    return of_one_row(loss) if pieces and reduction == "none" and input.dim() == 1 else loss
 
 
 def poisson_nll_loss(

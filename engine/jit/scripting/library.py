@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 from engine import linalg, ops
+from engine.jit.scripting import library_losses
 from engine.jit.scripting.annotations import BroadcastingList1, BroadcastingList2, BroadcastingList3
 from engine.jit.scripting.markers import annotate
 from engine.nn import functional as F
@@ -17,8 +18,6 @@ from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["FUNCTIONS", "replaced"]
-
-_reduction = {"none": 0, "mean": 1, "sum": 2}
 
 
 def _reduced(reduction: str) -> int:
@@ -652,7 +651,7 @@ FUNCTIONS: dict[str, Any] = {
     name: value
     for name, value in list(vars().items())
     if isinstance(value, types.FunctionType) and value.__module__ == __name__ and name[0] != "_"
-}
+} | library_losses.FUNCTIONS
 
 
 # By the name of a function: those that are tried one after the other, by the types of the arguments; and the parameters

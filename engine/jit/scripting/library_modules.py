@@ -142,6 +142,61 @@ def _Linear_forward(self, input: Tensor) -> Tensor:
     return F.linear(input, self.weight, self.bias)
 
 
+def _ReflectionPad1d_forward(self, input: Tensor) -> Tensor:
+    return F.pad(input, self.padding, "reflect")
+
+
+_ReflectionPad2d_forward = _ReflectionPad3d_forward = _ReflectionPad1d_forward
+
+
+def _ReplicationPad1d_forward(self, input: Tensor) -> Tensor:
+    return F.pad(input, self.padding, "replicate")
+
+
+_ReplicationPad2d_forward = _ReplicationPad3d_forward = _ReplicationPad1d_forward
+
+
+def _CircularPad1d__check_input_dim(self, input: Tensor) -> None:
+    if input.dim() != 2 and input.dim() != 3:
+        raise ValueError(f"expected 2D or 3D input (got {input.dim()}D input)")
+
+
+def _CircularPad2d__check_input_dim(self, input: Tensor) -> None:
+    if input.dim() != 3 and input.dim() != 4:
+        raise ValueError(f"expected 3D or 4D input (got {input.dim()}D input)")
+
+
+def _CircularPad3d__check_input_dim(self, input: Tensor) -> None:
+    if input.dim() != 4 and input.dim() != 5:
+        raise ValueError(f"expected 4D or 5D input (got {input.dim()}D input)")
+
+
+def _LocalResponseNorm_forward(self, input: Tensor) -> Tensor:
+    return F.local_response_norm(input, self.size, self.alpha, self.beta, float(self.k))
+
+
+def _CTCLoss_forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor) -> Tensor:
+    return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
+
+
+def _EmbeddingBag_forward(
+    self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+) -> Tensor:
+    return F.embedding_bag(
+        input,
+        self.weight,
+        offsets,
+        self.max_norm,
+        self.norm_type,
+        self.scale_grad_by_freq,
+        self.mode,
+        self.sparse,
+        per_sample_weights,
+        self.include_last_offset,
+        self.padding_idx,
+    )
+
+
 def _Embedding_forward(self, input: Tensor) -> Tensor:
     return F.embedding(
         input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
@@ -282,6 +337,22 @@ def _GRUCell_forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
     else:
         h = hx if batched else hx.unsqueeze(0)
     y = ops.aten.gru_cell(x, h, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+    return y if batched else y.squeeze(0)
+
+
+def _RNNCell_forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+    batched = input.dim() == 2
+    x = input if batched else input.unsqueeze(0)
+    if hx is None:
+        h = torch.zeros([x.size(0), self.hidden_size], dtype=x.dtype, device=x.device)
+    else:
+        h = hx if batched else hx.unsqueeze(0)
+    if self.nonlinearity == "tanh":
+        y = ops.aten.rnn_tanh_cell(x, h, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+    elif self.nonlinearity == "relu":
+        y = ops.aten.rnn_relu_cell(x, h, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+    else:
+        raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
     return y if batched else y.squeeze(0)
 
 
