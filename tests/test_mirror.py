@@ -128,6 +128,7 @@ STANDS_FOR = {
     "hubcli/net/git/*": "hubcli/net/git/test_remote.py hubcli/net/git/test_access.py",
     "hubcli/terminal/*": "hubcli/terminal/test_cli.py hubcli/test_json.py hubcli/test_clumsy.py",
     "hubcli/base/*": "hubcli/test_api.py hubcli/terminal/test_cli.py",
+    "hubcli/text/*": "hubcli/text/test_network.py hubcli/terminal/commands/test_run_prompt.py",
     "hubcli/trust/*": "hubcli/trust/test_gates.py",
     "hubcli/workflows/*": "hubcli/test_states.py hubcli/terminal/commands/test_cache.py "
     "hubcli/terminal/commands/test_run.py",

@@ -41,7 +41,7 @@ FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
 
 COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "below"])  # below: 0 <= a < b, of indices
-SHAPES = ("map", "rows", "jobs")
+SHAPES = {"map": ("i", "count"), "rows": ("i", "count"), "jobs": ("i", "count", "begin", "end")}  # and own names
 TESTS = frozenset(["isnan", "isinf", "isfinite", "not", "signbit"])  # one operand, a truth value
 LOGICAL = frozenset(["land", "lor"])
 REDUCTIONS = frozenset(["sum", "product", "max", "min", "any", "all", "argmax", "argmin"])
@@ -325,7 +325,7 @@ class Kernel:
         return Value(self, type, name)
 
     def _parameter(self, made: Array | Pointers | Scalar) -> None:
-        if any(p.name == made.name for p in self.parameters) or made.name in ("i", "count", "begin", "end"):
+        if made.name in SHAPES[self.shape] or any(p.name == made.name for p in self.parameters):
             raise FormError(f"kernel {self.name} has two parameters {made.name}")
         self.parameters.append(made)
 

@@ -8,6 +8,7 @@ from typing import Any
 from engine.autograd.function import Function
 from engine.core import dtypes
 from engine.core.grad_mode import is_grad_enabled
+from engine.core.tensor_messages import outside
 from engine.tensor import Tensor
 
 __all__ = ["check_options", "of_one_row"]
@@ -44,7 +45,7 @@ def check_options(
         f"reduction={reduction!r}, label_smoothing={smoothing}, target.dtype={target.dtype}, "
         f"out_features={tuple(weight.shape[1:-1])}, tracing=False, "
         f"linear_bias.shape={None if bias is None else tuple(bias.shape)}.",
-        stacklevel=3,
+        stacklevel=outside(),
     )
     return False
 

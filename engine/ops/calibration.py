@@ -187,6 +187,7 @@ CASES: dict[str, tuple[range, Callable[[int], list[tuple[Any, ...]]]]] = {
     "normalize_groups": (ELEMENTS, lambda n: [(_floats(0, *_groups(n)), 4, _floats(1, 16), _floats(2, 16), 1e-5)]),
     "native_group_norm_backward": (ELEMENTS, _grouped_backward),
     "sum": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), 0))),
+    "mean": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), 0))),
     "sum_to_size": (ELEMENTS, _rows(lambda n, w: (_floats(0, n, w), (w,)))),
 }
 

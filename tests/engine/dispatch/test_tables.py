@@ -54,7 +54,6 @@ WORDS = {
     "jit: _EDGES": "values of math's functions at zero",
     "jit: _REDUCTIONS": "values of the argument `reduction`",
     "jit: _name": "values of TorchScript's types",
-    "jit: _reduction": "values of the argument `reduction`",
     "nn: _LINEAR": "values of the argument `nonlinearity`",
     "ops: (_name, _kind, _cornered)": "the functions that the loop makes",
     "ops: _GATES": "values of the argument `mode`",

@@ -9,8 +9,7 @@ from __future__ import annotations
 import pytest
 
 import engine
-from hubcli.errors import IntegrityError
-from hubcli.text import config, generation, weights
+from hubcli.text import config, weights
 from hubcli.text.network import Cache, Decoder
 from tests.hubcli.text import models
 
@@ -57,39 +56,6 @@ def test_the_cache_gives_what_the_whole_text_gives(kind: str) -> None:
     assert models.close(found[-5:].tolist(), LOGITS[kind])
     with pytest.raises(ValueError, match="into an empty cache, not one of 5"):
         made(engine.tensor([1, 2]), cache)
-
-
-@pytest.mark.parametrize("kind", models.CONFIGS)
-def test_greedy_tokens_are_those_of_transformers(kind: str) -> None:
-    assert list(generation.generate(network(kind), models.TOKENS, 8)) == GREEDY[kind]
-
-
-def test_a_token_of_the_end_is_not_yielded() -> None:
-    tokens = GREEDY["gpt2"]
-    stop = {tokens[3]}
-    found = list(generation.generate(network("gpt2"), models.TOKENS, 8, stop=stop))
-    assert found == tokens[: tokens.index(tokens[3])]
-
-
-def test_draws_depend_on_the_seed_alone() -> None:
-    made = network("gpt2")
-    draw = lambda seed: list(generation.generate(made, models.TOKENS, 8, temperature=2.0, seed=seed))
-    assert draw(1) == draw(1) != draw(2)
-
-
-def test_weights_that_are_not_there_are_named() -> None:
-    tensors = models.state("llama", engine)
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    tensors["other.weight"] = engine.zeros(1)
-    with pytest.raises(IntegrityError, match=r"w\.gguf does not hold a llama network: .*layers\.1\.feed\.up\.weight"):
-        weights.network(config.of_json(models.CONFIGS["llama"], ""), tensors, "w.gguf")
-
-
-def test_sizes_that_do_not_fit_are_named() -> None:
-    tensors = models.state("llama", engine)
-    tensors["model.norm.weight"] = engine.zeros(3)
-    with pytest.raises(IntegrityError, match=r"size mismatch for norm\.weight"):
-        weights.network(config.of_json(models.CONFIGS["llama"], ""), tensors, "w.gguf")
 
 
 def _record() -> None:  # pragma: no cover

@@ -136,6 +136,6 @@ def test_calibrate(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.getloadavg", lambda: (99.0, 0, 0))
         monkeypatch.setenv("ENGINE_ROUTES", "static")
         said = CliRunner().invoke(cli.hub, ["env", "--calibrate"]).stderr
-        assert "other programs use this machine" in said and "kept, and not taken" in said
+        assert "other programs use this machine" in said and "stored, and not used" in said
     finally:
         routes.forget()

@@ -1,0 +1,27 @@
+"""Tokens one after the other: the most probable ones, and draws."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubcli.text import generation
+from tests.hubcli.text import models
+from tests.hubcli.text.test_network import GREEDY, network
+
+
+@pytest.mark.parametrize("kind", models.CONFIGS)
+def test_greedy_tokens_are_those_of_transformers(kind: str) -> None:
+    assert list(generation.generate(network(kind), models.TOKENS, 8)) == GREEDY[kind]
+
+
+def test_a_token_of_the_end_is_not_yielded() -> None:
+    tokens = GREEDY["gpt2"]
+    stop = {tokens[3]}
+    found = list(generation.generate(network("gpt2"), models.TOKENS, 8, stop=stop))
+    assert found == tokens[: tokens.index(tokens[3])]
+
+
+def test_draws_depend_on_the_seed_alone() -> None:
+    made = network("gpt2")
+    draw = lambda seed: list(generation.generate(made, models.TOKENS, 8, temperature=2.0, seed=seed))
+    assert draw(1) == draw(1) != draw(2)
