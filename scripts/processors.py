@@ -1,7 +1,7 @@
 """The engine's tests as other processors would run them: python scripts/processors.py [NAME ...]
 
 What oneDNN, numpy and OpenBLAS choose by the processor is chosen as on an older one.  Without names all variants
-run, one after another, and what failed is said at the end.
+run, one after another, but those that this processor is itself; what failed is said at the end.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Variant:
     threads: str = ""
     jit: str = "0"  # ENGINE_JIT: "always" takes generated code from the first call; 0 none, also where llvmlite is
     tests: tuple[str, ...] = ("tests/engine",)
+    repeats: str = ""  # the run that this one repeats on a processor that has no newer instructions
 
     def environment(self) -> dict[str, str]:
         """The variables that make it so."""
@@ -69,8 +70,9 @@ VARIANTS = {
         _AVX512,
         "Haswell",
         (*SHARED, *(f"--ignore=tests/engine/{folder}" for folder in ELSEWHERE.split())),
+        repeats="make test",
     ),
-    "onednn-avx2": Variant("oneDNN's part: AVX2 in oneDNN alone", "AVX2"),
+    "onednn-avx2": Variant("oneDNN's part: AVX2 in oneDNN alone", "AVX2", repeats="make test"),
     "threads": Variant("oneDNN's part: this processor, all threads", options=(*MARKED, "-p", "no:xdist")),
     "jit": Variant(
         "what has generated code, in it: this processor",
@@ -96,9 +98,18 @@ VARIANTS = {
         options=SHARED,
         jit="always",
         tests=(*GENERATED, "tests/engine/test_plan.py"),
+        repeats="jit",
     ),
     "one-thread": Variant("oneDNN's part: OMP_NUM_THREADS=1", options=(*MARKED, "-p", "no:xdist"), threads="1"),
 }
+
+
+def is_this_processor(variant: Variant) -> bool:
+    """Return whether this processor has nothing that the variant lacks, neither for oneDNN nor for numpy."""
+    from engine.backends.onednn.library import instructions
+
+    lost = [name for name in dispatched() if name.startswith(variant.without or _AVX512)]
+    return bool(variant.onednn) and instructions() == variant.onednn and not lost
 
 
 def main(names: list[str]) -> int:
@@ -111,6 +122,11 @@ def main(names: list[str]) -> int:
     for name in names or VARIANTS:
         variant = VARIANTS[name]
         settings = variant.environment()
+        if not names and variant.repeats and is_this_processor(variant):
+            print(
+                f"== {name}: this processor has no newer instructions, and `{variant.repeats}` was this run", flush=True
+            )
+            continue
         print(f"== {name}: {variant.what} {settings}", flush=True)
         began = time.monotonic()
         command = [sys.executable, "-m", "pytest", *variant.tests, *variant.options]

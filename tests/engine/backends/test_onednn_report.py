@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from engine.backends import onednn
+from engine.backends.onednn import library
 from engine.utils import config as __config__
 
 ROOT = Path(__file__).parents[3]
@@ -80,14 +81,46 @@ def test_what_is_shown_names_numpy_and_the_processor() -> None:
     assert __config__.show() == "\n".join(lines)
 
 
-@pytest.mark.parametrize("name", ["sse41", "avx2"])
-def test_the_variants_of_the_suite_are_what_they_say(name: str) -> None:
-    """scripts/processors.py takes the newer kernels from oneDNN and from numpy."""
+@pytest.fixture
+def processors(monkeypatch: pytest.MonkeyPatch) -> Any:
     spec = importlib.util.spec_from_file_location("processors", ROOT / "scripts" / "processors.py")
     assert spec and spec.loader
-    processors = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = processors
-    spec.loader.exec_module(processors)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("instructions", "features", "skipped"),
+    [
+        ("AVX2", ["X86_V3"], ["avx2", "onednn-avx2", "jit-avx2"]),
+        ("AVX2", ["X86_V3", "X86_V4"], []),
+        ("AVX512_CORE_AMX", ["X86_V3", "X86_V4", "AVX512_SPR"], []),
+        ("AVX2_VNNI", ["X86_V3"], []),
+        (None, ["X86_V3"], []),
+    ],
+)
+def test_a_variant_that_is_this_processor_is_not_run_twice(
+    processors: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    instructions: str | None,
+    features: list[str],
+    skipped: list[str],
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(library, "instructions", lambda: instructions)
+    monkeypatch.setattr(processors, "dispatched", lambda: features)
+    done = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr(processors.subprocess, "run", lambda *a, env, **k: ran.append(env["ENGINE_JIT"]) or done)
+    assert processors.main([]) == 0 and len(ran) == len(processors.VARIANTS) - len(skipped)
+    assert processors.main(["avx2"]) == 0 and len(ran) == len(processors.VARIANTS) - len(skipped) + 1  # asked for
+    assert skipped in ([], [name for name, variant in processors.VARIANTS.items() if variant.repeats])
+
+
+@pytest.mark.parametrize("name", ["sse41", "avx2"])
+def test_the_variants_of_the_suite_are_what_they_say(processors: Any, name: str) -> None:
+    """scripts/processors.py takes the newer kernels from oneDNN and from numpy."""
     variant = processors.VARIANTS[name]
     code = "import json, numpy; from numpy._core._multiarray_umath import __cpu_features__ as f; print(json.dumps(f))"
     done = subprocess.run(
