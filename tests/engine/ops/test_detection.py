@@ -21,13 +21,11 @@ def boxes_of(count: int, size: float = 60.0) -> np.ndarray:
 def greedy(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[int]:
     kept: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
-        for k in kept:
-            low, high = np.maximum(boxes[i, :2], boxes[k, :2]), np.minimum(boxes[i, 2:], boxes[k, 2:])
-            common = np.prod(np.maximum(high - low, 0))
-            areas = [np.prod(b[2:] - b[:2]) for b in (boxes[i], boxes[k])]
-            if common / (sum(areas) - common) > threshold:
-                break
-        else:
+        others = boxes[kept]
+        low, high = np.maximum(boxes[i, :2], others[:, :2]), np.minimum(boxes[i, 2:], others[:, 2:])
+        common = np.prod(np.maximum(high - low, 0), 1)
+        areas = np.prod(others[:, 2:] - others[:, :2], 1) + np.prod(boxes[i, 2:] - boxes[i, :2])
+        if not np.any(common / (areas - common) > threshold):
             kept.append(int(i))
     return kept
 
