@@ -17,7 +17,7 @@ import numpy as np
 from engine import backends
 from engine.autograd.graph import requires_grad_of
 from engine.autograd.inplace import check_writable
-from engine.autograd.versions import check_input, guard
+from engine.autograd.versions import check_input, guard, guard_again
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.core.grad_mode import mode
@@ -540,7 +540,8 @@ def index_put(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     input (*), values (*b) -> (*).
     """
     places = _indices_of(input._array, indices)
-    return guard(put_indices(input, places, values, accumulate), *[i for i in indices if isinstance(i, Tensor)])
+    save = guard_again if values._requires_grad or not accumulate else guard
+    return save(put_indices(input, places, values, accumulate), *[i for i in indices if isinstance(i, Tensor)])
 
 
 @composite(public=True, recorded="size")
