@@ -144,7 +144,14 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     basic, advanced = parse(self._array, index)
     if basic is not None:
         self = _basic(self, basic) if basic else alias(self)
-    return self if advanced is None else _indexed(self, advanced)
+    if advanced is None:
+        return self
+    result = _indexed(self, advanced)
+    if result._requires_grad:
+        masks = [t for t in (index if kind is tuple else (index,)) if isinstance(t, Tensor) and _is_mask(t)]
+        if masks:
+            guard_again(result, *masks)
+    return result
 
 
 # --- advanced
@@ -154,6 +161,10 @@ def _indexed(self: Tensor, indices: Indices) -> Tensor:
     """The elements at `indices`, which the node saves."""
     result = index_tensors(self, indices)
     return guard(result, *[t for t, _ in indices.tensors]) if result._requires_grad else result
+
+
+def _is_mask(index: Tensor) -> bool:
+    return index._array.ndim > 0 and index._array.dtype.name in ("bool", "uint8")
 
 
 class Indices:

@@ -165,6 +165,10 @@ PROGRAMS |= {
     ),
     "masked sum": given(lambda lib, x, m: lib.masked.sum(x, 1, mask=m), (2, 3), lambda lib: lib.ones(2, 3) > 0),
     "masked sum broadcast": given(lambda lib, x, m: lib.masked.sum(x, 1, mask=m), (2, 3), lambda lib: lib.ones(3) > 0),
+    "getitem mask": given(lambda lib, x, m: x[m], (2, 3), lambda lib: lib.ones(2, 3, dtype=lib.bool)),
+    "getitem mask of rows": given(
+        lambda lib, x, m: x[1:, m], (3, 2), lambda lib: lib.tensor([True, False])
+    ),
     "index_put mask": given(
         lambda lib, x, m: x.index_put((m,), lib.tensor(1.0)), (2, 3), lambda lib: lib.ones(2) > 0
     ),
