@@ -613,7 +613,8 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     result = _by_factors(LU, P, B if left else B.transpose(-2, -1).conj(), adjoint if left else not adjoint)
     if not left:  # X A = B  <=>  A^H X^H = B^H
         result = result.transpose(-2, -1).conj()
-    return guard_again(result, LU, pivots, result, grad=LU._requires_grad)
+    guard_again(result, LU, pivots, grad=LU._requires_grad)
+    return (guard_again if LU._requires_grad else guard)(result, result)
 
 
 def _by_factors(LU: Tensor, P: Tensor, B: Tensor, adjoint: bool) -> Tensor:

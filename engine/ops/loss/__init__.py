@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard, own
+from engine.autograd.versions import guard, guard_again, own
 from engine.backends.cpu import empty, threads
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes
@@ -302,7 +302,7 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         softplus = ((pos_weight - 1) * target + 1) * softplus
     loss = guard((1 - target) * input + softplus, target, weight, pos_weight)
-    return reduced(loss if weight is None else loss * weight, reduction)
+    return guard_again(reduced(loss if weight is None else loss * weight, reduction), weight, pos_weight, grad=True)
 
 
 @composite(public=False, method=False, autocast="float32")
