@@ -301,8 +301,8 @@ def binary_cross_entropy_with_logits(
     softplus = -logsigmoid(input)  # one op, so that its slope is also right where its two halves meet, at 0
     if pos_weight is not None:
         softplus = ((pos_weight - 1) * target + 1) * softplus
-    loss = guard((1 - target) * input + softplus, target, weight, pos_weight)
-    return guard_again(reduced(loss if weight is None else loss * weight, reduction), weight, pos_weight, grad=True)
+    loss = guard_again(guard((1 - target) * input + softplus, target), weight, pos_weight)
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
 @composite(public=False, method=False, autocast="float32")
