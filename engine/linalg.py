@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
 from engine.core.checks import numel, wrap_dim
 from engine.dispatch import PUBLIC, has
@@ -95,7 +95,10 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> Any:
             )
         found = systems.linalg_lu_factor_ex(A, pivot=pivot)
         P, L, U = systems.lu_unpack(found.LU, found.pivots)
-        return _LU(P, guard(L, P, L, U.detach()), guard(U, P, L.detach(), U))
+        m, n = A._array.shape[-2:]
+        low, high = L.detach(), U.detach()
+        guard_again(guard_again(L, P, high, grad=m <= n), L)
+        return _LU(P, L, guard_again(guard_again(U, P, low, grad=m >= n), U))
 
     return _out(out, "linalg_lu", lambda *_: make(), A)
 

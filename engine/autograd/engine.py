@@ -367,8 +367,11 @@ def _run_node(node: Node, grads: list[Any], needs: Sequence[bool], keep_graph: b
     else:
         result = node.apply(grads, needs)
     extra = node._extra
-    if extra is not None and extra.post_hooks:
-        result = _after(extra, result, grads)
+    if extra is not None:
+        if extra.also_saved is not None and mode.enabled and extra.also_saved.again is not None:
+            result = extra.also_saved.renewed(result, grads)
+        if extra.post_hooks:
+            result = _after(extra, result, grads)
     if not keep_graph:
         node.release()
     return result

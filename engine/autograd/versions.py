@@ -123,12 +123,17 @@ class AlsoSaved:
 
     It is saved as anything else is: a write to it is refused, `saved_tensors_hooks` pack it, and it is freed by the
     pass that frees the graph, after which another pass is an error.
+
+    again: where torch's gradient is one function that saves its arguments, what the node of the gradient saves in a
+    double backward: the last of `entries`; with_grad: what came in, too.
     """
 
-    __slots__ = ("entries",)
+    __slots__ = ("again", "entries", "with_grad")
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] | None = []
+        self.again: list[tuple[Any, ...]] | None = None
+        self.with_grad = False
 
     def add(self, node: Any, tensors: Sequence[Any]) -> None:
         """Save `tensors` for `node`."""
@@ -146,6 +151,15 @@ class AlsoSaved:
             mine = edge is not None and edge[0] is node  # the Tensor of an output would tie a cycle
             self.entries.append((t._array if mine else t, t._vc, t._vc[-1], f"{t.type()} {list(t._array.shape)}"))
 
+    def renewed(self, result: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
+        """`result`, the recorded gradients of a node that was given `grads`, whose nodes save `again`."""
+        made = [r.view_as(r) if r is not None and any(r is g for g in grads) else r for r in result]  # a node of ours
+        for r in made:
+            if r is not None and r.grad_fn is not None:
+                guard(r, *(grads if self.with_grad else ()))
+                r.grad_fn._more().also_saved.entries.extend(self.again)
+        return made
+
     def check(self) -> None:
         """Raise where the graph was freed, or something in it was written to since."""
         if self.entries is None:
@@ -158,7 +172,7 @@ class AlsoSaved:
 
     def free(self) -> None:
         """Forget what was saved."""
-        self.entries = None
+        self.entries = self.again = None
 
 
 class Registered(Slots):
@@ -179,6 +193,18 @@ def guard(result: Any, *tensors: Any) -> Any:
         if more.also_saved is None:
             more.also_saved = AlsoSaved()
         more.also_saved.add(node, [t for t in tensors if t is not None])
+    return result
+
+
+def guard_again(result: Any, *tensors: Any, grad: bool = False) -> Any:
+    """`guard`, and in a double backward the node of the gradient saves `tensors`, too (grad: and what comes in)."""
+    node = result.grad_fn
+    if node is not None:
+        guard(result, *tensors)
+        saved = node._more().also_saved
+        count = sum([t is not None for t in tensors])
+        saved.again = (saved.again or []) + saved.entries[len(saved.entries) - count :]
+        saved.with_grad = saved.with_grad or grad
     return result
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
 from engine.dispatch.arguments import argument_error
 from engine.ops import functions as torch
@@ -252,7 +252,8 @@ def _fractional(n: int, input: Tensor, kernel_size: Any, output_size: Any, outpu
     origin = index.flatten(2).gather(2, where.flatten(2)).reshape(where.shape)
     if not batched:
         values, origin = values.squeeze(0), origin.squeeze(0)
-    return guard(name_node(values, f"FractionalMaxPool{n}DBackward0"), input, origin), origin
+    guard_again(guard(name_node(values, f"FractionalMaxPool{n}DBackward0"), input), origin)
+    return values, origin
 
 
 def fractional_max_pool2d_with_indices(

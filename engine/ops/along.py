@@ -97,7 +97,9 @@ def _rows(xp: Any, source: Any) -> Any:
 @op(inplace=True)
 @derivative(
     input=lambda grad: grad,
-    source=lambda grad, dim, index, alpha, source, source_shape: _scaled(picked(grad, dim, index, source_shape), alpha),
+    source=lambda grad, dim, index, alpha, source, source_shape: guard(
+        _scaled(picked(grad, dim, index, source_shape), alpha), index
+    ),
 )
 @samples(
     lambda t: [

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard_again
 from engine.core import dtypes
 from engine.core.checks import wrap_dim, wrap_dims
 from engine.core.layouts import strided
@@ -159,7 +159,7 @@ def _unsafe_masked_index(input: Tensor, mask: Tensor, indices, fill: complex):
         return _at(grown, _clamped(grown, indices)).fill_(fill)
     found = _at(input, _clamped(input, indices))
     found = masked_fill(found, logical_not(mask), fill)
-    return guard(name_node(found, "UnsafeMaskedIndexBackward0"), mask, *indices)
+    return guard_again(name_node(found, "UnsafeMaskedIndexBackward0"), mask, *indices)
 
 
 @composite(method=False)
@@ -170,7 +170,7 @@ def _unsafe_masked_index_put_accumulate(input: Tensor, mask: Tensor, indices, va
         return input.clone()
     added = masked_fill(values, logical_not(mask), 0)
     found = index_put(input, _clamped(input, indices), added, True)
-    return guard(name_node(found, "UnsafeMaskedIndexPutAccumulateBackward0"), mask, *indices)
+    return guard_again(name_node(found, "UnsafeMaskedIndexPutAccumulateBackward0"), mask, *indices)
 
 
 # --- reductions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.autograd.versions import guard, own
 from engine.core.checks import wrap_dim
 from engine.dispatch import derivative, op, overload, samples
 from engine.ops.pointwise.arithmetic import keep_where, not_implemented
@@ -15,7 +16,7 @@ from engine.tensor import Tensor
 def at_index(grad: Tensor, index: Tensor, shape: Any, dim: int, keepdim: bool) -> Tensor:
     """The gradient of a reduction that picked one element a row: `grad` at `index`, 0 elsewhere."""
     if not shape:
-        return grad
+        return guard(own(grad), index)
     if not keepdim:
         grad, index = grad.unsqueeze(dim), index.unsqueeze(dim)
     return put_along(grad, index, shape, dim)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine import backends
+from engine.autograd.versions import guard
 from engine.core import dtypes
 from engine.core.checks import wrap_dim
 from engine.core.grad_mode import mode
@@ -320,14 +321,19 @@ def scatter_(
     return _scatter(input, dim, index, src if value is None else value, reduce, True)
 
 
+def _of_mean(grad, reduce, slope):
+    """`slope`; that of a mean saves `grad`."""
+    return guard(slope, grad) if reduce == "mean" else slope
+
+
 @op(inplace=True, tensors=("src",))
 @derivative(
-    input=lambda grad, dim, index, src, reduce, include_self, input, result: reduce_backward(
-        grad, input, dim, index, src, reduce, include_self, result
-    )[0],
-    src=lambda grad, input, dim, index, src, reduce, include_self, result: reduce_backward(
-        grad, input, dim, index, src, reduce, include_self, result
-    )[1],
+    input=lambda grad, dim, index, src, reduce, include_self, input, result: _of_mean(
+        grad, reduce, reduce_backward(grad, input, dim, index, src, reduce, include_self, result)[0]
+    ),
+    src=lambda grad, input, dim, index, src, reduce, include_self, result: _of_mean(
+        grad, reduce, reduce_backward(grad, input, dim, index, src, reduce, include_self, result)[1]
+    ),
 )
 @samples(
     lambda t: [
@@ -411,7 +417,8 @@ def reduce_backward(grad, input, dim, index, src, reduce, include_self, result):
         mine, yours = (share * same if include_self else grad), share.gather(dim, index) * hit
     if not include_self:
         mine = scatter_zero(mine, dim, index)
-    return mine, widen(yours, src._array.shape)
+    yours = widen(yours, src._array.shape)
+    return (mine, yours) if reduce != "prod" else (guard(mine, input, result), guard(yours, input, result))
 
 
 def widen_back(src, index):

@@ -17,7 +17,7 @@ import numpy as np
 from engine import backends
 from engine.autograd.graph import requires_grad_of
 from engine.autograd.inplace import check_writable
-from engine.autograd.versions import check_input, guard
+from engine.autograd.versions import check_input, guard, guard_again
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.core.grad_mode import mode
@@ -144,7 +144,14 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     basic, advanced = parse(self._array, index)
     if basic is not None:
         self = _basic(self, basic) if basic else alias(self)
-    return self if advanced is None else _indexed(self, advanced)
+    if advanced is None:
+        return self
+    result = _indexed(self, advanced)
+    if result._requires_grad:
+        masks = [t for t in (index if kind is tuple else (index,)) if isinstance(t, Tensor) and _is_mask(t)]
+        if masks:
+            guard_again(result, *masks)
+    return result
 
 
 # --- advanced
@@ -154,6 +161,10 @@ def _indexed(self: Tensor, indices: Indices) -> Tensor:
     """The elements at `indices`, which the node saves."""
     result = index_tensors(self, indices)
     return guard(result, *[t for t, _ in indices.tensors]) if result._requires_grad else result
+
+
+def _is_mask(index: Tensor) -> bool:
+    return index._array.ndim > 0 and index._array.dtype.name in ("bool", "uint8")
 
 
 class Indices:
@@ -540,7 +551,8 @@ def index_put(input: Tensor, indices, values: Tensor, accumulate: bool = False):
     input (*), values (*b) -> (*).
     """
     places = _indices_of(input._array, indices)
-    return guard(put_indices(input, places, values, accumulate), *[i for i in indices if isinstance(i, Tensor)])
+    save = guard_again if values._requires_grad or not accumulate else guard
+    return save(put_indices(input, places, values, accumulate), *[i for i in indices if isinstance(i, Tensor)])
 
 
 @composite(public=True, recorded="size")

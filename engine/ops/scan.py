@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard, own
 from engine.backends.cpu.scan import LARGE, running_sums
 from engine.core import dtypes
 from engine.core.checks import wrap_dim
@@ -124,7 +125,7 @@ def _running_extreme(xp: Any, input: Any, dim: int, largest: bool) -> tuple[Any,
 
 def _extreme_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int) -> Tensor:
     if not input_shape:
-        return grad0
+        return guard(own(grad0), result1)
     return add_along(grad0, result1, input_shape, dim)
 
 

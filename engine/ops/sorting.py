@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from engine import backends
+from engine.autograd.versions import guard, own
 from engine.core import dtypes
 from engine.core.checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
@@ -112,7 +113,7 @@ def _taken(xp: Any, input: Any, index: Any, axis: int) -> Any:
 
 
 def _unsorted(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
-    return put_along(grad, index, shape, dim) if shape else grad
+    return put_along(grad, index, shape, dim) if shape else guard(own(grad), index)
 
 
 @op(several=((1, 3), (2, 5)), blocks="rows")

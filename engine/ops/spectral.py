@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
 from engine.core.layouts import strided
 from engine.core.tensor_messages import warn_once
@@ -304,7 +304,7 @@ def stft(
     result = name_node(result.transpose(1, 2), "TransposeBackward1")  # in place in torch
     if single:
         result = name_node(result.squeeze(0), "SqueezeBackward4")
-    guard(result, input)
+    (guard if window is None else guard_again)(result, input)
     return result if return_complex else PUBLIC["view_as_real"](result)
 
 

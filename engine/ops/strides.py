@@ -107,10 +107,22 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
 composite(method=True)(as_strided)
 
 
+def _may_overlap(size: Any, stride: Any) -> bool:
+    """Whether two elements may lie in one cell, as torch guesses it: by the strides in rising order."""
+    reach = 0
+    for step, n in sorted(zip(stride, size)) if all(size) else ():
+        if n > 1:
+            if step <= reach:
+                return True
+            reach += step * (n - 1)
+    return False
+
+
 @op(view=True, public=False, method=False, node="AsStridedBackward0")
 @derivative(
     input=lambda grad, input_shape, own, size, stride, offset: guard(
-        as_strided_backward(grad, input_shape, own, size, stride, offset), grad
+        as_strided_backward(grad, input_shape, own, size, stride, offset),
+        grad if _may_overlap(size, stride) else None,  # then torch adds it up
     )
 )
 @samples(

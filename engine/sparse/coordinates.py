@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine import backends
+from engine.autograd.versions import guard_again
 from engine.core import dtypes, grad_mode, layouts
 from engine.core.checks import numel, wrap_dim
 from engine.core.printing import _with_suffixes, contents
@@ -181,6 +182,7 @@ class SparseTensor(Tensor):
         if d and array.size and (bool((array < 0).any()) or bool((array.max(1) >= xp.asarray(sizes)).any())):
             raise RuntimeError("size is inconsistent with indices: an index lies outside of it")
         dense = group_sum(self._v, wrap(linear_index(xp, array, sizes)), numel(sizes)).view(self._size)
+        guard_again(dense, self)
         return dense if dtype is None else dense.to(dtype)
 
     def _coalesced_(self, coalesced: bool) -> SparseTensor:
@@ -191,6 +193,7 @@ class SparseTensor(Tensor):
     def _become(self, other: SparseTensor) -> SparseTensor:
         """Take the coordinates, the values and the size of `other`."""
         self._i, self._v, self._size, self._coalesced = other._i, other._v, other._size, other._coalesced
+        self._vc[0] += 1
         return self
 
     def _with(self, values: Tensor) -> SparseTensor:
@@ -202,7 +205,9 @@ class SparseTensor(Tensor):
 
     def detach(self) -> SparseTensor:
         """The same coordinates and values out of the graph."""
-        return self._with(self._v.detach())
+        made = self._with(self._v.detach())
+        made._vc = self._vc
+        return made
 
     def detach_(self) -> SparseTensor:
         """Take this tensor out of the graph."""

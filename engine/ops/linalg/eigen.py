@@ -7,7 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
 from engine.core.grad_mode import mode
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
@@ -528,7 +528,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
     eps = dtypes.finfo(dtypes.from_numpy(a.dtype).to_real()).eps
     limit = eps * builtins.max(m, n) if rcond is None else rcond
     solution = matmul(linalg_pinv_by(A, None, limit), B)
-    guard(solution, A, given, solution)
+    guard_again(guard(solution, A, given, solution), grad=True)
     values = linalg_svdvals(A.detach())
     size = values._array
     largest = size.max(-1) if size.shape[-1] else size.sum(-1)
@@ -540,7 +540,7 @@ def linalg_lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: st
         rest = matmul(A, solution) - B
         residuals = (rest.abs() ** 2).sum(-2)
     else:  # none, which as in torch are in the graph all the same
-        residuals = solution.flatten()[:0].clone()
+        residuals = A.flatten()[:0] + B.flatten()[:0]
         residuals = residuals.real if residuals.is_complex() else residuals
     residuals = name_node(residuals, "LinalgLstsqBackward0")
     singular = values if driver in ("gelsd", "gelss") else wrap(xp.zeros((0,), size.dtype))

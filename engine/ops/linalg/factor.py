@@ -7,7 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
 from engine.dispatch import PUBLIC, composite, derivative, joint_derivative, op, samples
 from engine.dispatch.out import store
@@ -381,7 +381,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor):
     if not b.shape[-1]:  # no reflection: zeros for the gradient of `input`
         result = PUBLIC["where"](PUBLIC["ones_like"](input, dtype=dtypes.bool), start, input)
     result = name_node(result, "LinalgHouseholderProductBackward0")
-    return guard(result, input, tau, result)
+    return guard_again(result, input, tau, result, grad=True)
 
 
 @composite(names=())
@@ -446,5 +446,6 @@ def ormqr(
     turn = transpose == left
     order = range(k) if turn else range(k - 1, -1, -1)
     result = _reflected(vectors, tau, other, order, turn)
-    guard(result, result)
-    return guard(name_node(result if left else mH(result), "OrmqrBackward0"), input, tau, other)
+    guard_again(result, result)
+    result = name_node(result if left else mH(result), "OrmqrBackward0")
+    return guard(guard_again(result, input, tau, grad=True), other)

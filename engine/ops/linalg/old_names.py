@@ -7,7 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core.checks import broadcast_shapes
 from engine.dispatch import PUBLIC, composite, op, samples
 from engine.ops.linalg.eigen import (
@@ -253,7 +253,8 @@ def triangular_solve(
         A, upper = A.transpose(-2, -1), not upper
     solution = linalg_solve_triangular(A, input, upper=upper, unitriangular=unitriangular)
     name = "TriangularSolveBackward0"
-    return _Triangular(guard(name_node(solution, name), input, A), name_node(coefficient, name))
+    guard_again(guard(name_node(solution, name), input, A), grad=True)
+    return _Triangular(solution, name_node(coefficient, name))
 
 
 @composite()

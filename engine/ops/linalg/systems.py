@@ -11,7 +11,7 @@ from collections import namedtuple
 from typing import Any
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard, own
+from engine.autograd.versions import guard, guard_again, own
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.core.grad_mode import mode
@@ -613,7 +613,8 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     result = _by_factors(LU, P, B if left else B.transpose(-2, -1).conj(), adjoint if left else not adjoint)
     if not left:  # X A = B  <=>  A^H X^H = B^H
         result = result.transpose(-2, -1).conj()
-    return guard(result, LU, pivots, result)
+    guard_again(result, LU, pivots, grad=LU._requires_grad)
+    return (guard_again if LU._requires_grad else guard)(result, result)
 
 
 def _by_factors(LU: Tensor, P: Tensor, B: Tensor, adjoint: bool) -> Tensor:

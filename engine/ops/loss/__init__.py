@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again, own
 from engine.backends.cpu import empty, threads
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes
@@ -98,7 +98,7 @@ def _pairs(t, make=None):
 
 
 def _mse_slope(grad, input, target, reduction):
-    return guard(_share(grad, input.shape, reduction) * 2 * (input - target), grad)
+    return guard(_share(grad, input.shape, reduction) * 2 * (input - target), grad, input, target)
 
 
 @op(public=False, out=False, method=False, promote="default", node="MseLossBackward0", autocast="float32")
@@ -119,7 +119,7 @@ def mse_loss(xp, input, target, reduction="mean"):
 
 
 def _smooth_slope(grad, input, target, reduction, beta):
-    return guard(_share(grad, input.shape, reduction) * ((input - target) / beta).clamp(-1, 1), grad)
+    return guard(_share(grad, input.shape, reduction) * ((input - target) / beta).clamp(-1, 1), grad, input, target)
 
 
 @op(public=False, out=False, method=False, promote="default", node="SmoothL1LossBackward0", autocast="float32")
@@ -142,7 +142,7 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
 
 
 def _huber_slope(grad, input, target, reduction, delta):
-    return guard(_share(grad, input.shape, reduction) * (input - target).clamp(-delta, delta), grad)
+    return guard(_share(grad, input.shape, reduction) * (input - target).clamp(-delta, delta), grad, input, target)
 
 
 def _check_huber(arrays):
@@ -179,7 +179,7 @@ def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
 
 
 def _soft_margin_slope(grad, input, target, reduction):
-    return guard(-_share(grad, input.shape, reduction) * target * (-target * input).sigmoid(), grad)
+    return guard(-_share(grad, input.shape, reduction) * target * (-target * input).sigmoid(), grad, input)
 
 
 @op(public=False, out=False, method=False, promote="default", node="SoftMarginLossBackward0", autocast="float32")
@@ -220,6 +220,7 @@ def _bce_weighted(grad, input, weight, reduction):
     input=lambda grad, input, target, weight, reduction: guard(
         _bce_weighted(grad, input, weight, reduction) * (input - target) / ((1 - input) * input).clamp(min=1e-12),
         grad,
+        target,
     ),
     target=lambda grad, input, weight, reduction: (
         _bce_weighted(grad, input, weight, reduction)
@@ -264,7 +265,7 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     input=lambda grad, input, target, reduction: guard(
         _share(grad, input.shape, reduction) * (input.sigmoid() - target), grad
     ),
-    target=lambda grad, input, reduction: -_share(grad, input.shape, reduction) * input,
+    target=lambda grad, input, reduction: -_share(grad, input.shape, reduction) * own(input),
 )
 @samples(lambda t: _pairs(t))
 def bce_with_logits(xp, input, target, reduction="mean"):
@@ -300,7 +301,7 @@ def binary_cross_entropy_with_logits(
     softplus = -logsigmoid(input)  # one op, so that its slope is also right where its two halves meet, at 0
     if pos_weight is not None:
         softplus = ((pos_weight - 1) * target + 1) * softplus
-    loss = guard((1 - target) * input + softplus, target, weight, pos_weight)
+    loss = guard_again(guard((1 - target) * input + softplus, target), weight, pos_weight)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 

@@ -231,7 +231,7 @@ def ctc(
     if not x.is_floating_point():
         raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{dtypes.scalar_name(x.dtype)}'")
     losses = ctc_rows(x, tuple(rows), input_lengths, target_lengths, blank, zero_infinity)
-    guard(losses, targets, losses)
+    guard(losses, targets, None if zero_infinity else losses)  # torch puts the zeros into a copy
     if reduction == "mean":
         divisor = losses.detach().new_tensor([_at_least_one(n) for n in target_lengths])
         return (losses / divisor).mean()

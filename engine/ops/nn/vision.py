@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import prod
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard_again
 from engine.core import dtypes, layouts
 from engine.core.geometry import ConvGeometry
 from engine.core.tensor_messages import outside
@@ -556,7 +556,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
     result = grid_sums(input, indices, weights).reshape(*input.shape[:2], *out)
     if mode == "nearest":
         result = constant_in(result, grid)
-    return guard(name_node(result, f"GridSampler{n}DBackward0"), input, grid)
+    return guard_again(name_node(result, f"GridSampler{n}DBackward0"), input, grid, grad=True)
 
 
 _CORNERS = (

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.backends.cpu.exact import dots, summed
 from engine.backends.cpu.relayout import follow
 from engine.core import dtypes
@@ -159,6 +159,13 @@ def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
     )
 
 
+def _layer_slopes(grad, input, mean, rstd, *more):
+    found = native_layer_norm_backward(grad, input, mean, rstd, *more)
+    if found[0]._edge is not None:
+        guard(found[0], mean, rstd)
+    return found
+
+
 @op(
     returns=("output", "mean", "rstd"),
     nondifferentiable=("mean", "rstd"),
@@ -174,9 +181,7 @@ def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, 
     "weight",
     "bias",
     by=lambda grad0, input, result1, result2, weight, normalized_shape, eps: (
-        native_layer_norm_backward(
-            grad0, input, result1.detach(), result2.detach(), weight, tuple(normalized_shape), eps
-        )
+        _layer_slopes(grad0, input, result1.detach(), result2.detach(), weight, tuple(normalized_shape), eps)
         if grad0 is not None
         else (None, None, None)
     ),
@@ -652,7 +657,7 @@ def batch_norm(
         return batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
     output, mean, _, var = batch_norm_train(input, weight, bias, eps)
     track(running_mean, running_var, mean, var, array.size // builtins.max(1, channels), momentum)
-    return output if running_mean is None and running_var is None else guard(output, running_mean, running_var)
+    return output if running_mean is None and running_var is None else guard_again(output, running_mean, running_var)
 
 
 def track(running_mean, running_var, mean, var, size, momentum):

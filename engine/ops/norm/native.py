@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from engine.autograd.graph import name_node, requires_grad_of
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
 from engine.core.grad_mode import mode
 from engine.dispatch import composite, samples
@@ -37,6 +37,7 @@ def native_group_norm(
         mean = name_node(rows.mean(-1), "NativeGroupNormBackward0")
         rstd = name_node((var_of(rows, -1, 0, False) + eps).rsqrt(), "NativeGroupNormBackward0")
         guard(mean, mean)
+        guard_again(rstd, mean, grad=True)
     return output, mean.to(like), rstd.to(like)
 
 
@@ -82,9 +83,9 @@ def _batch_norm(
         output, mean, rstd, var = batch_norm_train(input, weight, bias, eps)
         track(running_mean, running_var, mean, var, input.numel() // builtins.max(1, input.size(1)), momentum)
     if training:
-        guard(output, running_mean, running_var)
+        guard_again(output, running_mean, running_var, mean, rstd)
     else:
-        guard(output, mean, rstd)
+        guard_again(output, mean, rstd)
     title = "".join(part.title() for part in name.split("_"))
     return name_node(output, f"{title}Backward0"), mean.to(like), rstd.to(like)
 

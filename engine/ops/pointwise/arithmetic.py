@@ -8,6 +8,7 @@ from typing import Any
 from engine import backends
 from engine.autograd.versions import guard
 from engine.core import dtypes
+from engine.core.grad_mode import mode
 from engine.dispatch import (
     array_derivative,
     composite,
@@ -32,6 +33,11 @@ def conj_if_complex(x: Any) -> Any:
 
 
 _conj = conj_if_complex
+
+
+def _guarded(result: Tensor, input: Any, other: Any) -> Tensor:
+    """`result`, whose node saves both operands, unless one is a number."""
+    return guard(result, input, other) if isinstance(other, Tensor) and isinstance(input, Tensor) else result
 
 
 @op(public=False, method=False, blocks="elements", generated="some")
@@ -257,8 +263,14 @@ def mul(xp, input, other):
     return xp.multiply(input, other)
 
 
+def square_slope(grad: Tensor, input: Tensor) -> Tensor:
+    """`grad * 2 * input`, which saves `input` itself where it is recorded."""
+    slope = grad * (_conj(input) * 2)
+    return slope if slope._edge is None else guard(slope, input)
+
+
 @op(node="PowBackward0", inplace=True, channels_last=True, blocks="elements", direct=True, generated="one")
-@derivative(input=lambda grad, input: grad * (_conj(input) * 2))
+@derivative(input=square_slope)
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def square(xp, input):
     """input ** 2; bools give int64.  input (*) -> (*)."""
@@ -278,8 +290,8 @@ def square(xp, input):
 )
 @derivative(
     input=lambda grad: grad,
-    tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 else tensor2 * value),
-    tensor2=lambda grad, tensor1, value: grad * _conj(tensor1 if value == 1 else tensor1 * value),
+    tensor1=lambda grad, tensor2, value: grad * _conj(tensor2 if value == 1 and not mode.enabled else tensor2 * value),
+    tensor2=lambda grad, tensor1, value: grad * _conj(tensor1 if value == 1 and not mode.enabled else tensor1 * value),
 )
 @samples(
     lambda t: [
@@ -460,7 +472,7 @@ def div(input, other, *, rounding_mode: str | None = None, out=None):
     if rounding_mode is None:
         return true_div(input, other) if out is None else true_div(input, other, out=out)
     result = _rounding(rounding_mode)(input, other, out=out)
-    return guard(result, input, other) if isinstance(other, Tensor) and isinstance(input, Tensor) else result
+    return _guarded(result, input, other)
 
 
 @composite(elementwise=True)
@@ -496,7 +508,7 @@ def true_divide_(input, other):
 )
 @derivative(
     input=lambda grad: grad,
-    other=lambda grad, input, other: -grad * floor_div(input, other),
+    other=lambda grad, input, other: _guarded(-grad * floor_div(input, other), input, other),
 )
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (2.5, t.uniform(0.9, 1.1, 3)),
@@ -521,7 +533,7 @@ def remainder(xp, input, other):
 )
 @derivative(
     input=lambda grad: grad,
-    other=lambda grad, input, other: -grad * trunc_divide(input, other),
+    other=lambda grad, input, other: _guarded(-grad * trunc_divide(input, other), input, other),
 )
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.8),
                     (t.integers(-9, 9, 5), t.integers(1, 4, 5)), (t(0), t(0))])  # fmt: skip

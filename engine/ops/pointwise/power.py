@@ -9,7 +9,7 @@ from engine.core import dtypes
 from engine.dispatch import array_derivative, composite, derivative, op, samples
 from engine.dispatch.out import store
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
-from engine.ops.pointwise.arithmetic import dtype_of, keep_where, not_implemented, one_edge, zeros_of
+from engine.ops.pointwise.arithmetic import dtype_of, keep_where, not_implemented, one_edge, square_slope, zeros_of
 from engine.tensor import Tensor
 
 
@@ -74,7 +74,7 @@ def _pow_input(grad: Tensor, input: Tensor, exponent: Any) -> Tensor:
         if exponent == 0:
             return zeros_of(grad)
         if exponent == 2:
-            return grad * (_conj(input) * 2)
+            return square_slope(grad, input)
         return grad * _conj(pow(input, exponent - 1) * exponent)
     factor = _conj(exponent * pow(input, exponent - 1))
     return keep_where(*_same(grad * factor, exponent != 0))

@@ -11,6 +11,7 @@ from engine import backends
 from engine.autograd.graph import name_node
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes
+from engine.core.grad_mode import mode
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.dispatch.arguments import combination_error
 from engine.dispatch.promotion import result_dtype
@@ -235,10 +236,17 @@ def share_larger(xp, grad_output, input, other):
     return xp.where(input == other, grad_output * one(0.5), xp.where(input < other, one(0), grad_output))
 
 
+def _of_larger(grad: Tensor, input: Tensor, other: Tensor) -> Tensor:
+    """`share_larger`, by masks where it is recorded: then neither operand is saved, as in torch."""
+    if not (mode.enabled and grad._requires_grad):
+        return share_larger(grad, input, other)
+    return where(input == other, grad / 2, grad).masked_fill(input < other, 0)
+
+
 @op(broadcast=True, numbers=(), direct=True, generated="one")
 @derivative(
-    input=lambda grad, input, other: share_larger(grad, input, other),
-    other=lambda grad, input, other: share_larger(grad, other, input),
+    input=lambda grad, input, other: _of_larger(grad, input, other),
+    other=lambda grad, input, other: _of_larger(grad, other, input),
 )
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def maximum(xp, input, other):
@@ -249,8 +257,8 @@ def maximum(xp, input, other):
 
 @op(broadcast=True, numbers=(), direct=True, generated="one")
 @derivative(
-    input=lambda grad, input, other: share_larger(grad, other, input),
-    other=lambda grad, input, other: share_larger(grad, input, other),
+    input=lambda grad, input, other: _of_larger(grad, other, input),
+    other=lambda grad, input, other: _of_larger(grad, input, other),
 )
 @samples(lambda t: [(t.distinct(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t()), (t(0), t(0))])
 def minimum(xp, input, other):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from math import prod
 
 from engine.autograd.graph import name_node, requires_grad_of
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard_again
 from engine.backends.cpu.relayout import follow
 from engine.core import dtypes
 from engine.core.geometry import PoolGeometry
@@ -343,7 +343,7 @@ def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode,
     if not indices:
         return y if batched else _alone(y)
     where = max_pool_indices(x.detach(), y.detach(), *geometry)
-    guard(y, where)
+    guard_again(y, where)
     return (y, where) if batched else (_alone(y), where.squeeze(0))
 
 

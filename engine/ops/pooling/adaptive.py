@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import prod
 
 from engine.autograd.graph import name_node
-from engine.autograd.versions import guard
+from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
 from engine.dispatch import composite, op, samples
 from engine.ops.nn.resample import adaptive_average, adaptive_spec
@@ -117,7 +117,7 @@ def _adaptive_max(name, n, input, output_size, indices=True):
         where = (
             x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64) if empty else adaptive_max_indices(x.detach(), size)
         )
-        values = guard(name_node(pool_gather(x, where), node), input)
+        values = guard_again(guard(name_node(pool_gather(x, where), node), input), where)
     result = (values, where) if indices else (values,)
     result = result if batched else tuple([_alone(r) for r in result])
     return result if indices else result[0]

@@ -31,7 +31,7 @@ def _soft_input(name: str, input: Any, dim: int, dtype: Any) -> tuple[Any, Any, 
 
 @op(**PRIVATE, half=True, blocks="rows", generated="many")
 @derivative(
-    grad_output=lambda grad, output, dim: softmax_backward(grad, output, dim),
+    grad_output=lambda grad, output, dim: guard(softmax_backward(grad, output, dim), grad),
     output=lambda grad, grad_output, output, dim: _softmax_curve(grad, grad_output, output, dim),
 )
 @samples(lambda t: [(t(3, 4), t(3, 4), 1), (t(), t(), 0)])

@@ -294,8 +294,12 @@ def _ndtri_of(xp: Any, p: Any) -> Any:
     return xp.where(p < 0.01, xp.where(p == 0, float("-inf"), xp.where(p < 0, float("nan"), guess)), x)
 
 
-@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu", blocks="elements", keeps=("result",))
-@derivative(input=lambda grad, input: own(grad) * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)))
+@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu", blocks="elements")
+@derivative(
+    input=lambda grad, input, result: guard(
+        own(grad) * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)), input, result
+    )
+)
 @samples(lambda t: [(t(3, 4),), (t.uniform(-9, -8, 3),), (t(),), (t(0, 2),)])
 def special_log_ndtr(xp, input):
     """The logarithm of the standard normal distribution function, accurate for very negative input.

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from engine.autograd.graph import name_node
+from engine.autograd.versions import guard
 from engine.core import dtypes
 from engine.dispatch import composite, derivative, op, overload, samples
 from engine.dispatch.arguments import checked
@@ -275,10 +276,10 @@ def mvlgamma(input: Tensor, p: int, *, out=None):
         raise RuntimeError("The input tensor may not be a boolean tensor.")
     if not input.is_floating_point():
         input = input / 1
-    total = lgamma(input) + p * (p - 1) / 4 * LOG_PI
-    for j in range(1, p):
-        total = total + lgamma(input - j / 2)
-    return name_node(total, "MvlgammaBackward0")
+    total = p * (p - 1) / 4 * LOG_PI
+    for j in range(p):  # of a fresh difference, also where that is `input`: only this pass saves `input`
+        total = lgamma(input - j / 2) + total
+    return guard(name_node(total, "MvlgammaBackward0"), input)
 
 
 @composite(public=False)

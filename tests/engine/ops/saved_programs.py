@@ -165,6 +165,10 @@ PROGRAMS |= {
     ),
     "masked sum": given(lambda lib, x, m: lib.masked.sum(x, 1, mask=m), (2, 3), lambda lib: lib.ones(2, 3) > 0),
     "masked sum broadcast": given(lambda lib, x, m: lib.masked.sum(x, 1, mask=m), (2, 3), lambda lib: lib.ones(3) > 0),
+    "getitem mask": given(lambda lib, x, m: x[m], (2, 3), lambda lib: lib.ones(2, 3, dtype=lib.bool)),
+    "getitem mask of rows": given(
+        lambda lib, x, m: x[1:, m], (3, 2), lambda lib: lib.tensor([True, False])
+    ),
     "index_put mask": given(
         lambda lib, x, m: x.index_put((m,), lib.tensor(1.0)), (2, 3), lambda lib: lib.ones(2) > 0
     ),
@@ -186,6 +190,26 @@ PROGRAMS |= {
         (4, 3, 2), (3,), (3,),
     ),
     "native_group_norm": call(lambda lib, x: lib.native_group_norm(x, None, None, 2, 4, 3, 2, 1e-5), (2, 4, 3)),
+    "lu": call(lambda lib, x: lib.linalg.lu(x @ x + 9 * lib.eye(3)), (3, 3)),
+    "lu wide": call(lambda lib, x: lib.linalg.lu(x), (2, 3)),
+    "lu tall": call(lambda lib, x: lib.linalg.lu(x), (3, 2)),
+    "lu_solve": call(
+        lambda lib, a, b: lib.linalg.lu_solve(a, lib.arange(1, 4, dtype=lib.int32), b, adjoint=True), (3, 3), (3, 2)
+    ),
+    "as_strided": call(lambda lib, x: x.as_strided((2, 2), (1, 2)), (3, 3)),
+    "as_strided of steps": call(lambda lib, x: x.as_strided((2, 2), (1, 1)), (3, 3)),
+    "fractional_max_pool2d": call(
+        lambda lib, x: lib.nn.functional.fractional_max_pool2d(
+            x, 2, 2, return_indices=True, _random_samples=lib.ones(1, 2, 2) / 2
+        ),
+        (1, 2, 5, 5),
+    ),
+    "adaptive_max_pool2d": call(
+        lambda lib, x: lib.nn.functional.adaptive_max_pool2d(x, 3, return_indices=True), (1, 2, 5, 5)
+    ),
+    "index_put": given(
+        lambda lib, x, i: x.index_put((i,), lib.ones(2)), (4,), lambda lib: lib.tensor([0, 2])
+    ),
     "det empty": call(lambda lib, x: lib.linalg.det(x), (0, 2, 2)),
     "matrix_power": call(lambda lib, x: lib.linalg.matrix_power(x, 0), (2, 2)),
     "vecdot complex": call(lambda lib, x, y: lib.linalg.vecdot(lib.complex(x, x), lib.complex(y, y)), (2, 3), (2, 3)),

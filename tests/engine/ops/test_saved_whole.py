@@ -38,7 +38,7 @@ def check(build: Any, table: str) -> None:
     leaves = [i for i in inputs if i.requires_grad]
     ones = [engine.ones_like(r) for r in roots]
     engine.autograd.grad(roots, leaves, ones, allow_unused=True)
-    if "1" in table.rpartition("|")[0]:
+    if "1" in "".join(table.split("|")[:2]):
         with pytest.raises(RuntimeError, match="second time"):
             engine.autograd.grad(roots, leaves, ones, allow_unused=True)
 

@@ -2,8 +2,9 @@
 
 An operation may refuse a backward pass only because something was written that its formula reads.  For every sample of
 the registry, and for the programs of `saved_programs.py`, each input, each output and (before a second backward) each
-gradient is written in place, one at a time.  The answers are a string of digits per case, "inputs|outputs|gradients": 1
-where the pass is refused, 0 where it runs, - where torch itself could not be asked.
+gradient, input and output is written in place, one at a time.  The answers are a string of digits per case,
+"inputs|outputs|gradients|inputs|outputs", the last three before a second backward: 1 where the pass is refused, 0 where
+it runs, - where torch itself could not be asked.
 
 Written by `PYTHONPATH=. PYTHON-WITH-TORCH-2.13 -m tests.engine.ops.writes`, which runs the samples under both.
 """
@@ -49,10 +50,10 @@ def _attempt(lib: Any, build: Callable[[], tuple[list[Any], Callable[[], Any]]],
     leaves = [i for i in inputs if i.requires_grad]
     if not roots or not leaves:
         raise Skip
-    grads = [lib.ones_like(r).requires_grad_(part == 2) for r in roots]
+    grads = [lib.ones_like(r).requires_grad_(part >= 2) for r in roots]
     first: Any = ()
     try:
-        if part == 2:
+        if part >= 2:
             first = lib.autograd.grad(roots, leaves, grads, create_graph=True, allow_unused=True)
             first = [g for g in first if g is not None and g.grad_fn is not None]
             if not first:
@@ -60,11 +61,11 @@ def _attempt(lib: Any, build: Callable[[], tuple[list[Any], Callable[[], Any]]],
     except Exception:
         return "-"
     try:
-        _write(lib, (inputs, results, grads)[part][index])
+        _write(lib, (inputs, results, grads, inputs, results)[part][index])
     except Exception:  # expanded memory
         return "-"
     try:
-        if part == 2:
+        if part >= 2:
             ones = [lib.ones_like(g) for g in first]
             lib.autograd.grad(first, leaves + grads, ones, allow_unused=True)
         else:
@@ -75,12 +76,12 @@ def _attempt(lib: Any, build: Callable[[], tuple[list[Any], Callable[[], Any]]],
 
 
 def answers(lib: Any, build: Callable[[], tuple[list[Any], Callable[[], Any]]]) -> str | None:
-    """`inputs|outputs|gradients`; None where there is nothing to differentiate."""
+    """`inputs|outputs|gradients|inputs|outputs`; None where there is nothing to differentiate."""
     inputs, run = build()
     results = list(tensors(run(), lib.Tensor))
     roots = [r for r in results if r.requires_grad and r.grad_fn is not None]
     try:
-        counts = (len(inputs), len(results), len(roots))
+        counts = (len(inputs), len(results), len(roots), len(inputs), len(results))
         return "|".join("".join(_attempt(lib, build, p, i) for i in range(n)) for p, n in enumerate(counts))
     except Skip:
         return None

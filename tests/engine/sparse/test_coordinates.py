@@ -349,3 +349,14 @@ def test_products_that_are_listened_to_do_not_call_themselves() -> None:
                 assert found.tolist() == (x @ y).tolist()
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_written_sparse_result_cannot_be_differentiated() -> None:
+    x = engine.ones(2, 2, requires_grad=True)
+    made = (x * 2).to_sparse()
+    dense = made.to_dense()
+    with engine.no_grad():
+        made.detach().copy_(made.detach().clone())  # the same memory and version
+    assert made._version == 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        dense.sum().backward()
