@@ -36,7 +36,7 @@ SHAPES = [
 
 def fits(a, b):
     try:
-        np.matmul(np.empty(a), np.empty(b))
+        np.matmul(np.zeros(a), np.zeros(b))
     except ValueError:
         return False
     return True
