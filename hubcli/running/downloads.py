@@ -204,8 +204,8 @@ def _hf_hub_download(original: Original, repo_id: Any = None, filename: Any = No
 
 _WEIGHTS = tuple(
     (
-        ".pth .pt .th .tar .bin .ckpt .safetensors .onnx .npz .npy .h5 .hdf5 .pkl .pickle .mat .model .params .weights "
-        ".zip .gz .tgz .bz2 .xz .7z"
+        ".pth .pt .th .tar .bin .ckpt .safetensors .gguf .onnx .npz .npy .h5 .hdf5 .pkl .pickle .mat .model .params "
+        ".weights .zip .gz .tgz .bz2 .xz .7z"
     ).split()
 )
 _WRAPPERS: dict[str, dict[str, Callable[..., Any]]] = {

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from hubcli.base import output
-from hubcli.errors import UsageError
+from hubcli.errors import IntegrityError, UsageError
 from hubcli.terminal import quantities
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -102,6 +102,8 @@ def generate(spec: str, prompt: str, tokens: int, temperature: float, seed: int,
     context = model.network.config.context
     if not ids:
         raise UsageError("the prompt is empty, and the model has no token to begin with")
+    if max(ids) >= model.network.config.vocabulary:
+        raise IntegrityError(f"the tokenizer has token {max(ids)}, and {path} {model.network.config.vocabulary} tokens")
     if len(ids) >= context:
         raise UsageError(f"the prompt has {len(ids)} tokens, and the context of {path.name} {context}")
     count = min(tokens, context - len(ids))

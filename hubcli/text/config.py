@@ -17,9 +17,9 @@ _LARGEST = 1 << 24  # of any size in a file; what is larger is a damaged or host
 class Config:
     """The sizes of a network and the functions between its products.
 
-    width: elements of a token's vector.  hidden: of the layer between.  rotary: elements of each head that are turned
-    by their position; 0 for learned positions.  frequencies: what each pair's frequency is divided by.
-    normalized_heads: queries and keys are normalized per head (Qwen3).
+    width: elements of a token's vector.  hidden: of the layer between.  rotary: elements of each head that are rotated
+    by their position; 0 for learned positions.  frequencies: what each pair's frequency is divided by, one for each
+    pair, or empty.
     """
 
     architecture: str
@@ -35,6 +35,18 @@ class Config:
     rotary: int
     rotary_base: float = 10000.0
     frequencies: tuple[float, ...] = ()
+
+    def check(self, where: str) -> Config:
+        """Return the sizes themselves; IntegrityError where heads and rotated pairs do not fit each other."""
+        if self.heads % self.key_heads:
+            raise IntegrityError(f"{where}: {self.heads} heads cannot share {self.key_heads} of keys and values")
+        if self.rotary % 2 or self.rotary > self.head_size:
+            raise IntegrityError(
+                f"{where}: {self.rotary} elements of a head of {self.head_size} are no pairs to rotate"
+            )
+        if self.frequencies and len(self.frequencies) != self.rotary // 2:
+            raise IntegrityError(f"{where}: {len(self.frequencies)} factors for {self.rotary // 2} pairs of a head")
+        return self
 
     @property
     def is_gpt2(self) -> bool:

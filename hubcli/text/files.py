@@ -66,11 +66,12 @@ def _of_gguf(path: Path, tokenizer_file: Path | None) -> Model:
     words = (
         tokenizer.from_gguf(metadata, str(path)) if tokenizer_file is None else tokenizer.from_file(tokenizer_file, {})
     )
+    sizes.check(str(path))
     weights.require_memory(sum(_count(shape) for shape in shapes.values()), str(path))
     tensors = _read(path, lambda: engine.load(path))
     divisors = weights.divisors(tensors)
     if divisors:
-        sizes = replace(sizes, frequencies=divisors)
+        sizes = replace(sizes, frequencies=divisors).check(str(path))
     return Model(path, weights.network(sizes, tensors, str(path), sizes.architecture == "llama"), words)
 
 
@@ -79,7 +80,7 @@ def _of_safetensors(path: Path, tokenizer_file: Path | None) -> Model:
 
     described = path.parent / "config.json"
     values = _json(described)
-    sizes = config.of_json(values, str(described))
+    sizes = config.of_json(values, str(described)).check(str(described))
     beside = tokenizer_file or path.parent / "tokenizer.json"
     if not beside.is_file():
         raise NotFoundError(f"there is no {beside}", hint="give the tokenizer: --tokenizer tokenizer.json")

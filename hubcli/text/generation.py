@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 import engine as torch
 from engine import Tensor
+from hubcli.errors import HubError
 from hubcli.text.network import Cache, Decoder
 
 
@@ -36,6 +37,8 @@ def generate(
 
 
 def _chosen(logits: Tensor, temperature: float, generator: torch.Generator) -> int:
+    if not bool(logits.isfinite().all()):
+        raise HubError("the network gives numbers that are not finite: its weights are damaged, or of another network")
     if not temperature:
         return int(logits.argmax())
     return int(torch.multinomial(torch.softmax(logits / temperature, 0), 1, generator=generator))

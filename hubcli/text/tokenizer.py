@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 _CONTROL, _USER_DEFINED = 3, 4  # of tokenizer.ggml.token_type
+_LONGEST = 256  # characters of a token that pairs are merged to; the cuts of a longer one take its square
 _INCOMPLETE = "�"  # what a decoder makes of the first bytes of a letter
 
 # Expressions that cut text into words before pairs are merged, by the names that llama.cpp gives them in
@@ -154,7 +155,7 @@ def _sentence_pieces(
     pairs = []
     for number in sorted(range(len(tokens)), key=lambda i: -scores[i]):
         token = tokens[number]
-        cuts = [(token[:i], token[i:]) for i in range(1, len(token))]
+        cuts = [(token[:i], token[i:]) for i in range(1, len(token) if len(token) <= _LONGEST else 0)]
         cuts = [(a, b) for a, b in cuts if a in vocabulary and b in vocabulary]
         pairs += sorted(cuts, key=lambda pair: (vocabulary[pair[0]], vocabulary[pair[1]]))
     unknown = _token(metadata, "unknown_token_id", len(tokens))

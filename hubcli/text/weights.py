@@ -66,6 +66,9 @@ def network(config: Config, tensors: dict[str, Tensor], where: str, interleaved:
     state = dict(_named(config, tensors, interleaved))
     if "embedding.weight" in state:
         state.setdefault("head.weight", state["embedding.weight"])
+    layers = {name.split(".")[1] for name in state if name.startswith("layers.")}
+    if len(layers) != config.layers:  # before that many are made
+        raise IntegrityError(f"{where} says that it has {config.layers} layers, and holds weights of {len(layers)}")
     bias = any(name.endswith("attention.query.bias") for name in state)
     try:
         with torch.device("meta"):

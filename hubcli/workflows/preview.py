@@ -25,7 +25,7 @@ from hubcli.trust import records as consents
 SMALL = 256 << 10  # bytes; larger files are left where they are
 _MOST = 50  # weight files that are named
 _WEIGHTS = re.compile(
-    rb"""["\'](https?://[^\s"\'<>{}\\]{1,500}\.(?:pth|pt|pkl|th|tar|bin|ckpt|safetensors|onnx|h5|npz|zip|gz)(?:\?[^\s"\']{0,99})?)["\']"""
+    rb"""["\'](https?://[^\s"\'<>{}\\]{1,500}\.(?:pth|pt|pkl|th|tar|bin|ckpt|safetensors|gguf|onnx|h5|npz|zip|gz)(?:\?[^\s"\']{0,99})?)["\']"""
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -87,3 +88,23 @@ def test_metadata_that_cannot_be_are_named(changes: dict[str, Any], error: type[
 def test_a_config_json_that_cannot_be_is_named(kind: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(HubError, match=words):
         config.of_json({**models.CONFIGS[kind], **changes}, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"qwen3.attention.head_count_kv": 3}, "w: 4 heads cannot share 3 of keys and values"),
+        ({"qwen3.rope.dimension_count": 1 << 24}, "w: 16777216 elements of a head of 8 are no pairs to rotate"),
+        ({"qwen3.attention.key_length": 7}, "w: 7 elements of a head of 7 are no pairs"),
+    ],
+)
+def test_sizes_that_do_not_fit_each_other_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(IntegrityError, match=words):
+        config.of_gguf({**GGUF, **changes}, 64, "w").check("w")
+
+
+def test_factors_that_are_not_one_per_pair_are_named() -> None:
+    sizes = config.of_gguf(GGUF, 64, "w")
+    assert sizes.check("w") is sizes
+    with pytest.raises(IntegrityError, match="w: 1 factors for 4 pairs"):
+        dataclasses.replace(sizes, frequencies=(2.0,)).check("w")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hubcli.errors import HubError
 from hubcli.text import generation
 from tests.hubcli.text import models
 from tests.hubcli.text.test_network import GREEDY, network
@@ -25,3 +26,11 @@ def test_draws_depend_on_the_seed_alone() -> None:
     made = network("gpt2")
     draw = lambda seed: list(generation.generate(made, models.TOKENS, 8, temperature=2.0, seed=seed))
     assert draw(1) == draw(1) != draw(2)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_weights_that_give_no_numbers_are_an_error(temperature: float) -> None:
+    made = network("gpt2")
+    made.norm.weight.fill_(float("nan"))
+    with pytest.raises(HubError, match="numbers that are not finite"):
+        list(generation.generate(made, models.TOKENS, 2, temperature=temperature))

@@ -116,6 +116,13 @@ def test_sentence_pieces_merge_by_score_and_fall_back_to_bytes() -> None:
     assert [piece[one] for one in plain.encode("hello")] == ["<s>", "he", "llo"]
 
 
+def test_a_token_of_a_million_letters_costs_nothing() -> None:
+    made = sentence_pieces()
+    made["tokenizer.ggml.tokens"][-1] = "he" * 500_000
+    ours = tokenizer.from_gguf(made, "")
+    assert ours.encode("he") == [1, made["tokenizer.ggml.tokens"].index("▁he")]
+
+
 @pytest.mark.parametrize("text", [TEXT, "東京😀" * 60, ""])
 def test_a_stream_gives_each_letter_once_and_whole(text: str) -> None:
     ours = tokenizer.from_gguf(metadata(trained(pre_tokenizers.ByteLevel(add_prefix_space=False)), "gpt-2"), "")

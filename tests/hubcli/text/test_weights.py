@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import engine
@@ -35,3 +37,9 @@ def test_more_weights_than_memory_are_refused() -> None:
 def test_factors_of_frequencies_come_from_the_file() -> None:
     assert weights.divisors({}) == ()
     assert weights.divisors({"rope_freqs.weight": engine.tensor([1.0, 8.0])}) == (1.0, 8.0)
+
+
+def test_layers_that_are_said_and_not_there_are_not_made() -> None:
+    sizes = dataclasses.replace(config.of_json(models.CONFIGS["llama"], ""), layers=1 << 24)
+    with pytest.raises(IntegrityError, match=r"w\.gguf says that it has 16777216 layers, and holds weights of 2"):
+        weights.network(sizes, models.state("llama", engine), "w.gguf")

@@ -113,3 +113,10 @@ def test_files_that_are_damaged_or_missing_are_named(folder: Path) -> None:
     assert "config.json is not an object" in hub("run", "gpt2", "--prompt", "a").stderr
     (folder / "gpt2" / "config.json").unlink()
     assert "says what network" in hub("run", "gpt2", "--prompt", "a").stderr
+
+
+def test_a_tokenizer_with_more_tokens_than_the_network_is_refused(folder: Path) -> None:
+    letters = [*LETTERS, "~"]
+    write_llama(folder / "more.gguf", **{"tokenizer.ggml.tokens": letters})
+    result = hub("run", "more.gguf", "--prompt", "~")
+    assert result.exit_code == 6 and "the tokenizer has token 64, and more.gguf 64 tokens" in result.stderr
