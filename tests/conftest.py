@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hubcli.base import settings
+from hubcli.base import once, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: threads would wait for each other
     for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -83,6 +83,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("CONFIG", "CACHE", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    once.forget()  # a server of this test may have the port of an earlier one
     with settings.overriding():
         yield home
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import GeneratorType, ModuleType
 from typing import Any
 
-from hubcli.base import output
+from hubcli.base import once, output
 from hubcli.base.request import Request
 from hubcli.cache import weights
 from hubcli.cache.checkouts import Checkout
@@ -291,7 +291,7 @@ def _import(checkout: Checkout, namespace: Namespace, command: bool) -> ModuleTy
     if report.missing:
         _go_on_without(report.missing, namespace, spec, command)
     for text in report.warnings:
-        _say_once(text)
+        once.warning(text)  # never Python's: where those are errors, torch.hub's call would go through
     return module
 
 
@@ -382,13 +382,3 @@ def _class_name(value: object, namespace: Namespace | None) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"
     prefix = "" if namespace is None else namespace.prefix + "."
     return name.removeprefix(prefix).removeprefix("builtins.")
-
-
-_said: set[str] = set()
-
-
-def _say_once(text: str) -> None:
-    """A warning on stderr, never Python's: where warnings are errors, torch.hub's call would go through."""
-    if text not in _said:
-        _said.add(text)
-        output.warning(text)

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from hubcli.base import output
+from hubcli.base import once, output
 
 SITE = str(Path(__file__).with_name("child_site"))
 FOR = "ENGINE_TORCH_FOR"  # sys.prefix of the Python whose children are served
@@ -30,7 +30,6 @@ _UNLESS_SET = {
     "UV_OFFLINE": "1",
 }  # a checkout stays as its commit; uv installs nothing either
 _added: list[str] = []
-_reported: set[str] = set()
 _MOST = 20  # commands of one notice
 
 _lock = threading.Lock()
@@ -81,8 +80,7 @@ def _tell(noted: str | None) -> None:
     with contextlib.suppress(OSError):
         commands = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
     shutil.rmtree(os.path.dirname(file), ignore_errors=True)
-    new = [one for one in dict.fromkeys(commands) if one not in _reported]
-    _reported.update(new)
+    new = [one for one in dict.fromkeys(commands) if once.first("command left out", one)]
     if new:
         named = ", ".join(f"`{one}`" for one in new[:_MOST]) + f" and {len(new) - _MOST} more" * (len(new) > _MOST)
         output.message(

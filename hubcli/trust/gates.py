@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hubcli.base import output, paths, settings
+from hubcli.base import once, output, paths, settings
 from hubcli.base.request import Request, Trust
 from hubcli.base.spec import RepoSpec
 from hubcli.cache import ref_table, trees
@@ -25,8 +25,6 @@ from hubcli.cache.checkouts import Checkout
 from hubcli.errors import HubError, UntrustedError, UsageError
 from hubcli.trust import records
 from hubcli.trust.records import Trusted
-
-_warned: set[str] = set()
 
 
 def describe(checkout: Checkout) -> str:
@@ -275,8 +273,7 @@ def _decide(spec: RepoSpec, known: bool, request: Request, function: str, ask: C
     if known:
         return
     if request.trust == "warn" and setting != "strict":
-        if spec.canonical not in _warned:
-            _warned.add(spec.canonical)
+        if once.first("untrusted", spec.canonical):
             _say_moved()
             warnings.warn(
                 f"{function} runs code of {spec.repository}, which is not among the trusted repositories. Pass "
@@ -313,8 +310,7 @@ def _ask_as_torch(spec: RepoSpec, ask: Callable[[str], str]) -> None:
 def _say_moved() -> None:
     """Say once that what an older hub recorded in the cache no longer counts."""
     old = paths.hub_dir() / "trust.json"
-    if "" not in _warned and not paths.trust_file().exists() and old.is_file():
-        _warned.add("")
+    if not paths.trust_file().exists() and old.is_file() and once.first("trust.json in the cache"):
         output.message(
             f"{old} no longer counts, for others may write to a cache; to take over what it lists, after a look at it: "
             f"hub trust import {shlex.quote(str(old))}"

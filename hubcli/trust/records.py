@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from hubcli.base import output, paths
+from hubcli.base import once, paths
 from hubcli.base.spec import RepoSpec
 from hubcli.cache import locks
 from hubcli.errors import HubError, NotFoundError, UsageError
 
 Scope = Literal["commit", "repo"]
 _VERSION = 2
-_warned: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,7 @@ def entries() -> tuple[Trusted, ...]:
     """Every record, in the order they were made."""
     file = paths.trust_file()
     if (what := _of_others(file)) is not None:
-        if what not in _warned:
-            _warned.add(what)
-            output.warning(f"{what}: who may execute is not read from there")
+        once.warning(f"{what}: who may execute is not read from there")
         return ()
     try:
         if file.exists() and not file.is_file():  # a pipe would keep us waiting

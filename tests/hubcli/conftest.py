@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hubcli.net.git import access
 from tests.servers import Repository, Served, git_server
 
 HUBCONF = '''"""Sample models."""
@@ -75,6 +76,12 @@ class Thing:
     def __init__(self, args, kwargs):
         self.args, self.kwargs = args, kwargs
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where repositories have moved to is kept per process, and this test's server may have the port of another's."""
+    monkeypatch.setattr(access, "_moved", {})
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ from tests.servers import Repository, git_server
 TOKEN = "s3cret-token"
 
 
-@pytest.fixture(autouse=True)
-def forget_warnings(monkeypatch):
-    monkeypatch.setattr(gates, "_warned", set())
-
-
 def key(text: str) -> str:
     return RepoSpec.parse(text).canonical
 

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from typing import Literal
 from urllib.parse import urlsplit
 
-from hubcli.base import settings
+from hubcli.base import once, settings
 from hubcli.errors import HubError, keep_secret
-from hubcli.net import notices
 from hubcli.net.git import errors, process
 from hubcli.net.git.errors import public
 from hubcli.net.http import certificates, credentials, proxies
@@ -116,9 +115,9 @@ class Access:
         found = api.moved(before, self._authorization(), netrc=self._allowed and self._login == "own")
         if found == before:
             return False
-        notices.once(
-            ("moved", self._target, found),
+        once.warning(
             f"{public(self._target)} has moved to {public(found)}: name the new address, the old one may end",
+            *("moved", self._target, found),
         )
         self.url, self._effective = found, process.effective_url(found, self._pairs)
         self._config = process.http_config(self._effective)

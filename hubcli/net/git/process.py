@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hubcli.base import once
 from hubcli.base.output import Progress, size
 from hubcli.errors import HubError, IntegrityError, UsageError
-from hubcli.net import notices
 from hubcli.net.git.database import disarm
 from hubcli.net.git.errors import failure, last_line
 
@@ -135,10 +135,10 @@ def _configured(*query: str) -> list[tuple[str, str]]:
     own = {name: value for name, value in NEUTRAL.items() if name != "GIT_CONFIG_PARAMETERS"}
     status, out, err = execute(["config", "--includes", "-z", *query], {**own, "GIT_DIR": os.devnull})
     if status > 1:  # 1 says that there is no such thing
-        notices.once(
-            ("git config", err),
+        once.warning(
             f"your git configuration (files, GIT_CONFIG_COUNT, git -c) cannot be read, and is left out: "
             f"{last_line(err)}",
+            *("git config", err),
         )
         return []
     pairs = (item.partition("\n") for item in out.split("\0") if item)

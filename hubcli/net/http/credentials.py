@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from hubcli.base import settings
+from hubcli.base import once, settings
 from hubcli.errors import keep_secret
-from hubcli.net import notices
 from hubcli.net.http.responses import public
 
 Secrets = Literal["all", "netrc", "none"]
@@ -108,7 +107,7 @@ def from_netrc(url: str) -> list[Credential]:
     except (NetrcParseError, OSError, ValueError) as error:
         # the parser's own words may show a password
         reason = f"line {error.lineno}" if isinstance(error, NetrcParseError) else getattr(error, "strerror", "no text")
-        notices.once(("netrc", reason), f"your {NETRC} cannot be read, and is left out: {reason}")
+        once.warning(f"your {NETRC} cannot be read, and is left out: {reason}", "netrc", reason)
         return []
     return [Credential(NETRC, _basic(*pair))] if pair else []
 
@@ -126,9 +125,8 @@ def left_out(url: str, refused: Sequence[tuple[str, int | str]]) -> None:
     host = urlsplit(url).netloc
     for source, status in refused:
         what = f"the entry of {NETRC} for {urlsplit(url).hostname}" if source == NETRC else source
-        notices.once(
-            (source, host),
-            f"{host} refuses {what} ({status}); it was left out for {public(url)}: renew or remove it",
+        once.warning(
+            f"{host} refuses {what} ({status}); it was left out for {public(url)}: renew or remove it", source, host
         )
 
 

@@ -11,13 +11,10 @@ or tag means is no digest: only the origin says that, or a lock file.
 from __future__ import annotations
 
 import re
-import threading
 
-from hubcli.base import output, settings
+from hubcli.base import once, settings
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-_given_up: set[str] = set()  # mirrors that failed or lied in this process
-_lock = threading.Lock()
 
 
 def place_of_commit(commit: str) -> str:
@@ -44,7 +41,7 @@ def digest(sha256: str | None) -> str | None:
 
 def _address(place: str) -> str | None:
     now = settings.current()
-    if now.mirror is None or now.offline or now.mirror in _given_up:
+    if now.mirror is None or now.offline or once.done("mirror given up", now.mirror):
         return None
     if now.mirror.startswith("http:"):
         settings.check_scheme(now.mirror)
@@ -54,8 +51,6 @@ def _address(place: str) -> str | None:
 def give_up(why: str) -> None:
     """Ask it no more in this process, and say so once."""
     base = settings.current().mirror
-    with _lock:
-        if base is None or base in _given_up:
-            return
-        _given_up.add(base)
-    output.warning(f"the mirror {base} is left alone from now on, and the origins are asked: {why}")
+    if base is not None:
+        text = f"the mirror {base} is left alone from now on, and the origins are asked: {why}"
+        once.warning(text, "mirror given up", base)

@@ -23,11 +23,6 @@ def checkout(sample_server) -> Checkout:
     return Cache.current().checkout(RepoSpec.parse("o/r:v1"))
 
 
-@pytest.fixture(autouse=True)
-def forget_warnings(monkeypatch):
-    monkeypatch.setattr(gates, "_warned", set())
-
-
 def consent(spec: RepoSpec, trust_repo: bool | str | None, *rest: Any) -> None:
     gates.consent(spec, Request.current(trust=gates.of_trust_repo(trust_repo, spec)), *rest)
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from hubcli.errors import NetworkError, NotFoundError
-from hubcli.net import notices
-from hubcli.net.git import access, process
+from hubcli.net.git import process
 from hubcli.net.git import remote as git
 from hubcli.net.http import api, secret_scope
 from hubcli.net.http import fetch as http
@@ -22,8 +21,6 @@ BODY = b"weights"
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    notices.forget()
-    monkeypatch.setattr(access, "_moved", {})
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "https,http")
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
 

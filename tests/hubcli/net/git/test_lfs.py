@@ -15,7 +15,6 @@ from hubcli.base.spec import RepoSpec
 from hubcli.cache.cache import Cache
 from hubcli.net.git import lfs
 from hubcli.net.http import fetch as http
-from hubcli.net.storage import mirror as client
 from hubcli.terminal import cli
 from tests.servers import Repository, Served, file_server, git_server
 
@@ -201,7 +200,6 @@ def mirror(batch: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     (tmp_path / "mirror").mkdir()
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
-    monkeypatch.setattr(client, "_given_up", set())
     assert run("lock", "o/r:v1").exit_code == 0
     with file_server(tmp_path / "mirror") as served:
         yield served

@@ -10,7 +10,6 @@ import pytest
 
 from hubcli.cache import weights
 from hubcli.errors import IntegrityError, NotFoundError, OfflineError, UsageError
-from hubcli.net import notices
 from hubcli.net.git import remote as git
 from hubcli.net.http import credentials, secret_scope
 from hubcli.net.storage import huggingface
@@ -99,7 +98,6 @@ def test_an_etag_that_is_no_sha256_says_nothing(hub: Served) -> None:
 @pytest.fixture
 def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """The server of HF_ENDPOINT, with a file that takes HF_TOKEN."""
-    notices.forget()
     folder = tmp_path / "hf" / "o" / "r" / "resolve" / "main"
     folder.mkdir(parents=True)
     (folder / "model.pth").write_bytes(BODY)

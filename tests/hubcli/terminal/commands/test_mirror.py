@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 
 from hubcli.base.spec import RepoSpec
 from hubcli.cache.cache import Cache
-from hubcli.net.storage import mirror as client
 from hubcli.terminal import cli
 from tests.hubcli.models import Model
 from tests.servers import Served, dead_server, file_server, git_server
@@ -91,7 +90,6 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(client, "_given_up", set())
     monkeypatch.setenv("HUB_ALLOW_PROTOCOLS", "http")
     for name in ("files", "mirror", "project"):
         (tmp_path / name).mkdir()
