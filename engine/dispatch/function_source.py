@@ -321,8 +321,9 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
     record_call(w, record, plan, inplace=False)
     if record.view:
         w(f"_t._view = View(None, _v[0], {view_step(record)}, _mode.enabled)")
-        w("if _r_input is True: _t._requires_grad = unrecorded(input)")
-        w("else: _t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT and input._view is None else False)")
+        w("if _r_input: _t._requires_grad = unrecorded(input) if _r_input is True else _r_input")
+        w("elif input._view is None and _r.dtype in INEXACT: _t._requires_grad = MAYBE")
+        w("else: _t._requires_grad = False")
     else:
         w("_t._requires_grad = False")
         w("_t._edge = None")

@@ -75,6 +75,8 @@ def count_of(shape: Any, dim: Any) -> int:
 
 def wide(array: Any) -> Any:
     """The dtype to accumulate in: float32 for 16-bit floats, complex64 for complex32, else None."""
+    if array.dtype is _FLOAT32:
+        return None
     if array.dtype.kind == "W":
         return "complex64"
     return "float32" if array.dtype.itemsize == 2 and array.dtype.kind in "fV" else None
@@ -85,6 +87,7 @@ def int64_if_integer(array: Any) -> Any:
     return "int64" if array.dtype.kind in "iub" else None
 
 
+_FLOAT32 = np.dtype(np.float32)
 _FEW = 1 << 9  # elements that numpy adds as they are
 _MANY = 1 << 14  # elements from which sums of rows are worth a look at how they lie
 _MANY_IN_ONE = 1 << 16  # the same of one sum of all
