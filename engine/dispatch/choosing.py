@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     class Explained(Protocol):
         """A kernel of several routes, which says of a call what each of them did."""
 
-        explained: Callable[[Operands, dict[str, object]], Iterator[Choice]]
+        explained: Callable[[Operands, dict[str, object]], Iterable[Choice]]
 
         def __call__(self, xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: object) -> Arrays: ...
 
@@ -40,6 +40,19 @@ class Choice(NamedTuple):
     why: str
 
 
+class Inquiry(list[Choice]):
+    """What `explain` passes to a kernel of several routes: the choices are noted, and the op's own code is not run."""
+
+    def leave(self, route: str, why: str) -> None:
+        """Note a route that does not serve the call."""
+        self.append(Choice(route, False, why))
+
+    def take(self, route: str, why: str) -> Arrays:
+        """Note the route that serves the call; NotImplemented, as nothing is computed."""
+        self.append(Choice(route, True, why))
+        return NotImplemented  # type: ignore[no-any-return]  # of no type
+
+
 def large_kernel(record: Op) -> Explained:
     """The kernel for large and for converted arrays: oneDNN's variant, and for what that leaves the op's own, in
     blocks.
@@ -50,38 +63,62 @@ def large_kernel(record: Op) -> Explained:
     blocks: Kernel | None = None
     least, plain = record.large if generated(record) else 0, np.ndarray
 
-    def present(xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: object) -> Arrays:
+    def present(
+        xp: ArrayModule, *args: Any, into: Array | None = None, inquiry: Inquiry | None = None, **kwargs: object
+    ) -> Arrays:
         nonlocal blocks
         row = measured.get(record.name)  # Note [Measured routes] in engine/backends/routes.py
         route = None
         if row is not None and args[0].__class__ is plain:
             route = routes.route(row, args[0].size)
             if route == "numpy":
+                if inquiry is not None:
+                    return inquiry.take("numpy", f"calibrated: the fastest for {_elements(args)}")
                 return record.kernel(xp, *args, **kwargs)
         if route is None and least and args[0].__class__ is plain and args[0].size < least:
-            return record.kernel(xp, *args, **kwargs)  # only generated code is asked for so few
+            if inquiry is not None:
+                return inquiry.take("numpy", f"{_elements(args)}; other kernels than generated code from {least}")
+            return record.kernel(xp, *args, **kwargs)
         if route != "blocks":
-            variant = record.kernels.get("onednn") if onednn_kernels() else _images(record, args[0])
+            library = onednn_kernels()
+            variant = record.kernels.get("onednn") if library else _images(record, args[0])
             if variant is not None:
                 if into is not None and "into" in variant.__code__.co_varnames:
                     found = variant(xp, *args, into=into, **kwargs)
                 else:
                     found = variant(xp, *args, **kwargs)
                 if found is not NotImplemented:
+                    if inquiry is not None:
+                        how = " (calibrated)" * (route == "onednn")
+                        return inquiry.take("onednn" if library else "images", f"serves such operands{how}")
                     return found
-        if record.large_by and args[0].size < Op.large:  # few elements of much work
+            if inquiry is not None:
+                _note_left(inquiry, library, variant, args)
+        if record.large_by and args[0].size < Op.large:
+            if inquiry is not None:
+                return inquiry.take("numpy", "few elements of much work")
             return record.kernel(xp, *args, **kwargs)
+        if inquiry is not None:
+            if record.blocks or "blocks" in record.kernels:
+                how = " (calibrated)" * (route == "blocks")
+                return inquiry.take("blocks", f"the op's own code on all threads{how}")
+            return inquiry.take("numpy", "the op's own code; it has no other that serves")
         if blocks is None:
             blocks = providers.blocks(record)
         return blocks(xp, *args, into=into, **kwargs)
 
-    present.explained = lambda args, kwargs: _explained(record, args, kwargs)  # type: ignore[attr-defined]
+    def asked(args: Operands, kwargs: dict[str, Any]) -> Inquiry:
+        inquiry = Inquiry()
+        present(np, *args, inquiry=inquiry, **kwargs)
+        return inquiry
+
+    present.explained = asked  # type: ignore[attr-defined]
     if not generated(record) or record.lists:
         return present  # type: ignore[return-value]  # it has the attribute
     made: Generated | None = None
     over: Generated | None = None
 
-    def kernel(xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: object) -> Arrays:
+    def kernel(xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: Any) -> Arrays:
         nonlocal made, over
         if made is None and not worth_loading(_size(args)):
             return present(xp, *args, into=into, **kwargs)
@@ -104,7 +141,7 @@ def large_kernel(record: Op) -> Explained:
             yield Choice("generated", not why, why or "right, and not slower than the routes below")
             if not why:
                 return
-        yield from present.explained(args, kwargs)  # type: ignore[attr-defined]
+        yield from asked(args, kwargs)
 
     kernel.explained = explained  # type: ignore[attr-defined]
     return kernel  # type: ignore[return-value]  # as above
@@ -131,33 +168,12 @@ def _elements(args: Operands) -> str:
     return f"{count} element" + "s" * (count != 1)
 
 
-def _explained(record: Op, args: Operands, kwargs: dict[str, object]) -> Iterator[Choice]:
-    """Yield the choices of the routes without generated code: as `present` of `large_kernel`."""
-    row, first = measured.get(record.name), args[0]
-    plain = first.__class__ is np.ndarray
-    route = routes.route(row, first.size) if row is not None and plain else None
-    if route == "numpy":
-        yield Choice("numpy", True, f"calibrated: the fastest for {_elements(args)}")
-        return
-    if route is None and generated(record) and plain and first.size < record.large:
-        yield Choice("numpy", True, f"{_elements(args)}; other kernels than generated code from {record.large}")
-        return
-    if route != "blocks":
-        name = "onednn" if onednn_kernels() else "images"
-        variant = record.kernels.get("onednn") if onednn_kernels() else _images(record, first)
-        if variant is None and not onednn_kernels():
-            yield Choice("onednn", False, _without_library())
-        elif variant is not None:
-            if variant(np, *args, **kwargs) is not NotImplemented:
-                yield Choice(name, True, "serves such operands" + " (calibrated)" * (route == "onednn"))
-                return
-            yield Choice(name, False, f"does not serve such operands ({_kinds(args)})")
-    if record.large_by and first.size < Op.large:
-        yield Choice("numpy", True, "few elements of much work")
-    elif record.blocks or "blocks" in record.kernels:
-        yield Choice("blocks", True, "the op's own code on all threads" + " (calibrated)" * (route == "blocks"))
-    else:
-        yield Choice("numpy", True, "the op's own code; it has no other that serves")
+def _note_left(inquiry: Inquiry, library: bool, variant: Kernel | None, args: Operands) -> None:
+    """Note the route of a library, or of kernels of pictures, that does not serve."""
+    if variant is not None:
+        inquiry.leave("onednn" if library else "images", f"does not serve such operands ({_kinds(args)})")
+    elif not library:
+        inquiry.leave("onednn", _without_library())
 
 
 def _without_library() -> str:
