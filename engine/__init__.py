@@ -18,7 +18,6 @@ from engine import dispatch as _dispatch  # noqa: E402
 from engine import ops  # noqa: E402, F401
 from engine.autograd import api as _api  # noqa: E402, F401  # Tensor.backward
 from engine.autograd import grad_dtype as _grad_dtype  # noqa: E402, F401  # the attribute
-from engine.autograd import gradcheck as _gradcheck  # noqa: E402, F401  # the function, as in torch
 from engine.autograd import graph as _graph  # noqa: E402
 from engine.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled  # noqa: E402, F401
 from engine.autograd.graph import Node as _Node  # noqa: E402, F401
@@ -52,6 +51,7 @@ _LAZY = {
     "autocast": "amp",
     "explain": "dispatch.judge",
     "memory_stats": "torch_names.cpu",
+    "set_printoptions": "core.printing",
     "GradScaler": "amp",
     "Future": "jit",
     **dict.fromkeys(("ScriptFunction", "ScriptModule", "CompilationUnit", "ScriptObject"), "jit"),

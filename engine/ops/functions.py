@@ -34,7 +34,6 @@ from engine.core.layouts import (  # noqa: F401
     sparse_csr,
     strided,
 )
-from engine.core.printing import set_printoptions  # noqa: F401
 from engine.random import (  # noqa: F401
     Generator,
     default_generator,
