@@ -1,11 +1,20 @@
-"""Products of a few rows and a matrix that is packed: what the steps of a recurrent layer are."""
+"""Products of a few rows and a matrix: packed in panels for the steps of a recurrent layer, or as a file has it.
+
+A matrix in a file has a row per output.  Its elements are float32, float16 or bfloat16, or blocks of 32 small integers
+with a float16 scale `d` (GGUF's Q8_0: d, 32 signed bytes q, d * q; Q4_0: d, 16 bytes with two numbers q each, the
+first 16 in the low halves, d * (q - 8)).  They become float32 in registers, exactly, so that memory is read once and in
+the size that the file has.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from engine.kernels.form import Array, Value, call
 from engine.kernels.jobs import Jobs
 from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["PARAMETERS", "panels"]
+__all__ = ["BLOCK_BYTES", "FORMS", "PACKED_PARAMETERS", "PARAMETERS", "WIDE_PARAMETERS", "packed", "panels", "widened"]
 
 PARAMETERS = ("left", "right", "out", "rows", "depth", "width", "added")
 _ROWS = (6, 4, 2, 1)
@@ -29,4 +38,115 @@ def panels(lanes: int, vectors: int) -> Jobs:
             sums = k.load_where(add, places)
             k.add_products(sums, [k.view(start, depth * i) for i in range(count)], depth, 1, own, panel)
             k.store_all(places, sums)
+    return k
+
+
+BLOCK = 32  # values of a quantized block
+BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}  # of its scale and its values
+FORMS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "q8_0": "int8", "q4_0": "uint8"}
+# right, scales: the same memory, as values and as float16; start: added to the results
+PACKED_PARAMETERS = ("left", "right", "scales", "start", "out", "depth", "width", "added")
+WIDE_PARAMETERS = ("right", "scales", "out", "depth")
+
+
+class _Rows:
+    """Rows of `depth` elements of a matrix as a file has it."""
+
+    def __init__(self, k: Jobs, form: str, right: Array, scales: Array, depth: Value) -> None:
+        self.k, self.form, self.right, self.scales, self.depth = k, form, right, scales, depth
+        self.block = BLOCK_BYTES.get(form, 0)
+        self.step = BLOCK if self.block else 2 * k.lanes  # elements that are read at a time
+
+    def line(self, row: Value) -> tuple[Array, Array]:
+        """The places of a row's values and scales."""
+        k = self.k
+        if not self.block:
+            return k.view(self.right, row * self.depth), self.scales
+        start = row * (self.depth // BLOCK)
+        return k.view(self.right, start * self.block), k.view(self.scales, start * (self.block // 2))
+
+    def values(self, line: tuple[Array, Array], at: Value) -> list[Value]:
+        """The `step` elements of a row from `at` on, as vectors of float32."""
+        k, (values, scales) = self.k, line
+        if not self.block:
+            return [k.vector(values, at + j) for j in range(0, self.step, k.lanes)]
+        number = at // BLOCK
+        scale = k.spread(k.load(scales, number * (self.block // 2)))
+        codes = k.view(values, number * self.block + 2)
+        if self.form == "q8_0":
+            bytes_ = [k.vector(codes, j) for j in range(0, BLOCK, k.lanes)]
+            return [k.cast(b, f"float32*{k.lanes}") * scale for b in bytes_]
+        pairs = [k.cast(k.vector(codes, j), f"int32*{k.lanes}") for j in range(0, BLOCK // 2, k.lanes)]
+        middle = scale * -8.0
+        halves = [k.op("and", b, 15) for b in pairs] + [k.op("shr", b, 4) for b in pairs]
+        return [call("fma", k.cast(b, f"float32*{k.lanes}"), scale, middle) for b in halves]
+
+    def rest(self) -> Value:
+        """The first element that is in no whole step; blocks have none."""
+        return self.depth - self.depth % self.step
+
+
+@in_llvm
+def packed(form: str, lanes: int, rows: int, outputs: int) -> Jobs:
+    """Of the outputs begin..end: out (rows, width) = left (rows, depth) @ right (width, depth)^T [+ start].
+
+    form: of FORMS.  rows: 1 to 8, all known when it is compiled.  outputs: how many are summed at once.  start: added
+    where `added` is not 0, 1: (width), the same for all rows, 2: (rows, width).  Sums are in float32, in as many parts
+    as a vector has lanes.
+    """
+    types = {"right": FORMS[form], "scales": "float16"}
+    k = Jobs("packed", lanes, PACKED_PARAMETERS, 5, types)
+    left, right, scales, start, out = k.arrays
+    depth, width, added = k.numbers.values()
+    matrix = _Rows(k, form, right, scales, depth)
+    inputs = [k.view(left, depth * r) for r in range(rows)]
+    for count, first in _cut(k, (outputs, 1) if outputs > 1 else (1,)):
+        lines = [matrix.line(first + i) for i in range(count)]
+        sums = k.variables([k.number(0.0)] * (count * rows))
+        with k.loop(0, matrix.rest(), matrix.step) as at:
+            weights = [matrix.values(line, at) for line in lines]
+            for j in range(len(weights[0])):
+                loaded = [k.vector(one, at + j * lanes) for one in inputs]
+                for i in range(count):
+                    for total, value in zip(sums[i * rows :], loaded):
+                        k.set(total, call("fma", weights[i][j], value, total))
+        found = k.variables([k.total(total) for total in sums])
+        if not matrix.block:
+            with k.loop(matrix.rest(), depth) as at:
+                weight = [k.load(values, at) for values, _ in lines]
+                for i in range(count):
+                    for total, one in zip(found[i * rows :], inputs):
+                        k.set(total, total + weight[i] * k.load(one, at))
+        for r in range(rows):
+            for i in range(count):
+                total, place = found[i * rows + r], first + i
+                with k.when(added.equals(1)):
+                    k.set(total, total + k.load(start, place))
+                with k.when(added.equals(2)):
+                    k.set(total, total + k.load(start, place + width * r))
+                k.store(out, place + width * r, total)
+    return k
+
+
+def _cut(k: Jobs, sizes: tuple[int, ...]) -> Iterator[tuple[int, Value]]:
+    """Pieces of the jobs, as `Jobs.cut` makes them of a count."""
+    for size, at in k.cut(k.end - k.begin, sizes):
+        yield size, k.begin + at
+
+
+@in_llvm
+def widened(form: str, lanes: int) -> Jobs:
+    """Write the rows begin..end of a matrix (FORMS), from the first on, as float32 to out (end - begin, depth)."""
+    k = Jobs("widened", lanes, WIDE_PARAMETERS, 3, {"right": FORMS[form], "scales": "float16"})
+    right, scales, out = k.arrays
+    (depth,) = k.numbers.values()
+    matrix = _Rows(k, form, right, scales, depth)
+    with k.loop(k.begin, k.end) as row:
+        line, target = matrix.line(row), k.view(out, row * depth)
+        with k.loop(0, matrix.rest(), matrix.step) as at:
+            for j, value in enumerate(matrix.values(line, at)):
+                k.store(target, at + j * lanes, value)
+        if not matrix.block:
+            with k.loop(matrix.rest(), depth) as at:
+                k.store(target, at, k.load(line[0], at))
     return k

@@ -10,6 +10,7 @@ from typing import Any
 import engine as torch
 import engine.nn.functional as F
 from engine import Tensor, nn
+from engine.ops.products import packed
 from hubcli.text.config import Config
 
 
@@ -44,11 +45,44 @@ def _rotations(config: Config, capacity: int) -> tuple[Tensor, Tensor]:
     return angles.cos().float(), angles.sin().float()
 
 
-def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn each pair (i, i + rotary / 2) of the elements of a head by its angle.  x (heads, n, head size)."""
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor, adjacent: bool) -> Tensor:
+    """Turn each pair of the elements of a head by its angle.  x (heads, n, head size).
+
+    adjacent: pairs are (2 i, 2 i + 1), else (i, i + rotary / 2).
+    """
     half = cosine.shape[-1]
+    if adjacent:
+        first, second, rest = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2], x[..., 2 * half :]
+        pairs = torch.stack((first * cosine - second * sine, second * cosine + first * sine), -1)
+        return torch.cat((pairs.flatten(-2), rest), -1)
     first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine, rest), -1)
+
+
+class Linear(nn.Linear):
+    """x @ weight^T + bias with the weight as its file has it: `matrix` instead of `weight`, which has no memory."""
+
+    matrix: packed.PackedMatrix
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (n, in) -> (n, out)."""
+        return together(x, self)[0]
+
+
+class Embedding(nn.Embedding):
+    """Rows of a matrix as its file has it."""
+
+    matrix: packed.PackedMatrix
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens (n) -> (n, width)."""
+        return torch.from_numpy(self.matrix.rows(tokens.tolist()))
+
+
+def together(x: Tensor, *layers: Linear) -> list[Tensor]:
+    """The results of layers that read the same x (n, in)."""
+    biases = [None if one.bias is None else one.bias.detach().numpy() for one in layers]
+    return [torch.from_numpy(found) for found in packed.multiply(x.numpy(), [one.matrix for one in layers], biases)]
 
 
 class Attention(nn.Module):
@@ -57,11 +91,12 @@ class Attention(nn.Module):
     def __init__(self, config: Config, number: int, bias: bool) -> None:
         super().__init__()
         self.number, self.heads, self.size, self.rotary = number, config.heads, config.head_size, config.rotary
+        self.adjacent = config.adjacent
         shared = config.key_heads * config.head_size
-        self.query = nn.Linear(config.width, config.heads * config.head_size, bias=bias)
-        self.key = nn.Linear(config.width, shared, bias=bias)
-        self.value = nn.Linear(config.width, shared, bias=bias)
-        self.output = nn.Linear(config.heads * config.head_size, config.width, bias=config.is_gpt2)
+        self.query = Linear(config.width, config.heads * config.head_size, bias=bias)
+        self.key = Linear(config.width, shared, bias=bias)
+        self.value = Linear(config.width, shared, bias=bias)
+        self.output = Linear(config.heads * config.head_size, config.width, bias=config.is_gpt2)
         self.query_norm = nn.RMSNorm(config.head_size, config.eps) if config.normalized_heads else None
         self.key_norm = nn.RMSNorm(config.head_size, config.eps) if config.normalized_heads else None
 
@@ -69,13 +104,13 @@ class Attention(nn.Module):
         """x (n, width), the positions behind those in the cache -> (n, width)."""
         n, start = x.shape[0], cache.length
         query, key, value = (
-            product(x).view(n, -1, self.size).transpose(0, 1) for product in (self.query, self.key, self.value)
+            one.view(n, -1, self.size).transpose(0, 1) for one in together(x, self.query, self.key, self.value)
         )
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary:
             cosine, sine = cache.cosines[start : start + n], cache.sines[start : start + n]
-            query, key = _rotated(query, cosine, sine), _rotated(key, cosine, sine)
+            query, key = (_rotated(one, cosine, sine, self.adjacent) for one in (query, key))
         keys, values = cache.extend(self.number, key, value)
         shared = self.heads != keys.shape[0]
         found = F.scaled_dot_product_attention(
@@ -90,14 +125,17 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.gate = None if config.is_gpt2 else nn.Linear(config.width, config.hidden, bias=False)
-        self.up = nn.Linear(config.width, config.hidden, bias=config.is_gpt2)
-        self.down = nn.Linear(config.hidden, config.width, bias=config.is_gpt2)
+        self.gate = None if config.is_gpt2 else Linear(config.width, config.hidden, bias=False)
+        self.up = Linear(config.width, config.hidden, bias=config.is_gpt2)
+        self.down = Linear(config.hidden, config.width, bias=config.is_gpt2)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (n, width) -> (n, width)."""
-        up = self.up(x)
-        inner = F.gelu(up, approximate="tanh") if self.gate is None else F.silu(self.gate(x)) * up
+        if self.gate is None:
+            inner = F.gelu(self.up(x), approximate="tanh")
+        else:
+            gate, up = together(x, self.gate, self.up)
+            inner = F.silu(gate) * up
         down: Tensor = self.down(inner)
         return down
 
@@ -127,11 +165,11 @@ class Decoder(nn.Module):
     def __init__(self, config: Config, bias: bool = False) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.embedding = Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.context, config.width) if not config.rotary else None
         self.layers = nn.ModuleList([Layer(config, number, bias) for number in range(config.layers)])
         self.norm = _norm(config)
-        self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.head = Linear(config.width, config.vocabulary, bias=False)
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, cache: Cache) -> Tensor:
