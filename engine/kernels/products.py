@@ -44,8 +44,8 @@ def panels(lanes: int, vectors: int) -> Jobs:
 BLOCK = 32  # values of a quantized block
 BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}  # of its scale and its values
 FORMS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "q8_0": "int8", "q4_0": "uint8"}
-# right, scales: the same memory, as values and as float16; start: added to the results
-PACKED_PARAMETERS = ("left", "right", "scales", "start", "out", "depth", "width", "added")
+# right, scales: the same memory, as values and as float16
+PACKED_PARAMETERS = ("left", "right", "scales", "bias", "out", "depth", "width", "biased", "added")
 WIDE_PARAMETERS = ("right", "scales", "out", "depth")
 
 
@@ -88,16 +88,15 @@ class _Rows:
 
 @in_llvm
 def packed(form: str, lanes: int, rows: int, outputs: int) -> Jobs:
-    """Of the outputs begin..end: out (rows, width) = left (rows, depth) @ right (width, depth)^T [+ start].
+    """Of the outputs begin..end: out (rows, width) = [out +] left (rows, depth) @ right (width, depth)^T [+ bias].
 
-    form: of FORMS.  rows: 1 to 8, all known when it is compiled.  outputs: how many are summed at once.  start: added
-    where `added` is not 0, 1: (width), the same for all rows, 2: (rows, width).  Sums are in float32, in as many parts
-    as a vector has lanes.
+    form: of FORMS.  rows: 1 to 8, all known when it is compiled.  outputs: how many are summed at once.  biased: bias
+    (width) is added; added: out is added to.  Sums are in float32, in as many parts as a vector has lanes.
     """
     types = {"right": FORMS[form], "scales": "float16"}
     k = Jobs("packed", lanes, PACKED_PARAMETERS, 5, types)
-    left, right, scales, start, out = k.arrays
-    depth, width, added = k.numbers.values()
+    left, right, scales, bias, out = k.arrays
+    depth, width, biased, added = k.numbers.values()
     matrix = _Rows(k, form, right, scales, depth)
     inputs = [k.view(left, depth * r) for r in range(rows)]
     for count, first in _cut(k, (outputs, 1) if outputs > 1 else (1,)):
@@ -120,10 +119,10 @@ def packed(form: str, lanes: int, rows: int, outputs: int) -> Jobs:
         for r in range(rows):
             for i in range(count):
                 total, place = found[i * rows + r], first + i
-                with k.when(added.equals(1)):
-                    k.set(total, total + k.load(start, place))
-                with k.when(added.equals(2)):
-                    k.set(total, total + k.load(start, place + width * r))
+                with k.when(biased.differs(0)):
+                    k.set(total, total + k.load(bias, place))
+                with k.when(added.differs(0)):
+                    k.set(total, total + k.load(out, place + width * r))
                 k.store(out, place + width * r, total)
     return k
 

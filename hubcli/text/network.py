@@ -5,12 +5,14 @@ al. 2023)."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import engine as torch
 import engine.nn.functional as F
 from engine import Tensor, nn
 from engine.ops.products import packed
+from hubcli.text import steps
 from hubcli.text.config import Config
 
 
@@ -24,6 +26,7 @@ class Cache:
         shape = (config.layers, config.key_heads, capacity, config.head_size)
         self.keys, self.values = torch.empty(shape), torch.empty(shape)
         self.length = 0
+        self.token: steps.Token | None = None  # the program of one token, once there is one
         self.cosines, self.sines = _rotations(config, capacity)
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,22 +173,31 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList([Layer(config, number, bias) for number in range(config.layers)])
         self.norm = _norm(config)
         self.head = Linear(config.width, config.vocabulary, bias=False)
+        self.route = steps.route(self)
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, cache: Cache) -> Tensor:
         """tokens (n), the ones behind those in the cache -> logits of what follows them, (vocabulary).
 
-        More than one token at a time goes into an empty cache alone.
+        More than one token at a time goes into an empty cache alone.  One token is a single call of generated code
+        where there is such (`steps.py`).
         """
         n = tokens.shape[0]
         if n > 1 and cache.length:
             raise ValueError(f"{n} tokens at once go into an empty cache, not one of {cache.length}")
+        made = None
+        if n == 1:
+            made = steps.logits(self, int(tokens[0]), cache, functools.partial(self._logits, tokens, cache))
+        found = self._logits(tokens, cache) if made is None else torch.from_numpy(made)
+        cache.length += n
+        return found
+
+    def _logits(self, tokens: Tensor, cache: Cache) -> Tensor:
         x = self.embedding(tokens)
         if self.positions is not None:
-            x = x + self.positions.weight[cache.length : cache.length + n]
+            x = x + self.positions.weight[cache.length : cache.length + len(tokens)]
         for layer in self.layers:
             x = layer(x, cache)
-        cache.length += n
         logits: Tensor = self.head(self.norm(x[-1:]))[0]
         return logits
 

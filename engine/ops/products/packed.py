@@ -16,10 +16,11 @@ import numpy as np
 from engine.backends.cpu import threads
 from engine.kernels import processor, products
 from engine.kernels.cpu import PIECES
+from engine.kernels.program import Step
 from engine.ops.generated import launch
 from engine.ops.generated.route import SHARE, GeneratedRoute, address, finite, lanes, linked, packed, registers, run
 
-__all__ = ["FEW", "PackedMatrix", "multiply"]
+__all__ = ["FEW", "PackedMatrix", "generated", "multiply", "steps"]
 
 FEW = 8  # rows of a product that reads the weight as it is
 _BUFFER = 1 << 20  # elements of float32 that are widened at a time: 4 MB
@@ -85,8 +86,13 @@ class PackedMatrix:
         run(_route(self.form, 0).build(), _pieces(args, len(out), 1, out.size * 4 > SHARE))
 
     def _generated(self) -> bool:
-        found = processor.available() and processor.target()
-        return bool(found) and (found.halves or self.form not in _HALF_FORMS)
+        return generated(self.form)
+
+
+def generated(form: str = "float32") -> bool:
+    """Return whether there is generated code for weights of a form."""
+    found = processor.available() and processor.target()
+    return bool(found) and (found.halves or form not in _HALF_FORMS)
 
 
 def multiply(
@@ -114,20 +120,39 @@ def _few(x: np.ndarray, weights: Sequence[PackedMatrix], biases: Sequence[Any], 
     jobs: dict[str, list[tuple[bytes, int, int]]] = {}
     work, left = sum(weight.shape[0] for weight in weights) * x.size, address(x)
     for weight, bias, out in zip(weights, biases, made):
-        args = packed(
-            products.PACKED_PARAMETERS,
-            left=left,
-            right=weight.address,
-            scales=weight.address,
-            start=0 if bias is None else address(bias),
-            out=address(out),
-            depth=weight.shape[1],
-            width=weight.shape[0],
-            added=bias is not None,
-        )
+        args = _arguments(weight, left, address(out), bias, False)
         jobs.setdefault(weight.form, []).extend(_pieces(args, weight.shape[0], 4, work > SHARE))
     for form, pieces in jobs.items():
         run(_route(form, len(x)).build(), pieces)
+
+
+def steps(
+    left: np.ndarray, weight: PackedMatrix, out: np.ndarray, bias: np.ndarray | None = None, added: bool = False
+) -> list[Step]:
+    """Return the pieces of out = [out +] left @ weight^T [+ bias], of one row each, for `Program`.
+
+    LookupError where there is no generated code.
+    """
+    if _ready(weight, 1) is None:
+        raise LookupError(weight.form)
+    args = np.frombuffer(_arguments(weight, address(left), address(out), bias, added), np.int64)
+    code = _route(weight.form, 1).build
+    return [(code, args, begin, end) for _, begin, end in _pieces(b"", weight.shape[0], 4, weight.nbytes > SHARE)]
+
+
+def _arguments(weight: PackedMatrix, left: int, out: int, bias: np.ndarray | None, added: bool) -> bytes:
+    return packed(
+        products.PACKED_PARAMETERS,
+        left=left,
+        right=weight.address,
+        scales=weight.address,
+        bias=0 if bias is None else address(bias),
+        out=out,
+        depth=weight.shape[1],
+        width=weight.shape[0],
+        biased=bias is not None,
+        added=added,
+    )
 
 
 def _pieces(args: bytes, count: int, multiple: int, several: bool) -> list[tuple[bytes, int, int]]:
