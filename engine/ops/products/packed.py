@@ -18,7 +18,7 @@ from engine.kernels import processor, products
 from engine.kernels.cpu import PIECES
 from engine.kernels.program import Step
 from engine.ops.generated import launch
-from engine.ops.generated.route import SHARE, GeneratedRoute, address, finite, lanes, linked, packed, registers, run
+from engine.ops.generated.route import SHARE, GeneratedRoute, address, finite, lanes, linked, packed, run
 
 __all__ = ["FEW", "PackedMatrix", "generated", "multiply", "steps"]
 
@@ -83,7 +83,7 @@ class PackedMatrix:
         """Write the rows from `begin` on to `out`, by generated code."""
         place = self.address + begin * self.pitch
         args = packed(products.WIDE_PARAMETERS, right=place, scales=place, out=address(out), depth=self.shape[1])
-        run(_route(self.form, 0).build(), _pieces(args, len(out), 1, out.size * 4 > SHARE))
+        run(_route(self.form, 0).build(), _pieces(args, len(out), out.size * 4 > SHARE))
 
     def _generated(self) -> bool:
         return generated(self.form)
@@ -121,7 +121,7 @@ def _few(x: np.ndarray, weights: Sequence[PackedMatrix], biases: Sequence[Any], 
     work, left = sum(weight.shape[0] for weight in weights) * x.size, address(x)
     for weight, bias, out in zip(weights, biases, made):
         args = _arguments(weight, left, address(out), bias, False)
-        jobs.setdefault(weight.form, []).extend(_pieces(args, weight.shape[0], 4, work > SHARE))
+        jobs.setdefault(weight.form, []).extend(_pieces(args, weight.shape[0], work > SHARE))
     for form, pieces in jobs.items():
         run(_route(form, len(x)).build(), pieces)
 
@@ -137,7 +137,7 @@ def steps(
         raise LookupError(weight.form)
     args = np.frombuffer(_arguments(weight, address(left), address(out), bias, added), np.int64)
     code = _route(weight.form, 1).build
-    return [(code, args, begin, end) for _, begin, end in _pieces(b"", weight.shape[0], 4, weight.nbytes > SHARE)]
+    return [(code, args, begin, end) for _, begin, end in _pieces(b"", weight.shape[0], weight.nbytes > SHARE)]
 
 
 def _arguments(weight: PackedMatrix, left: int, out: int, bias: np.ndarray | None, added: bool) -> bytes:
@@ -155,10 +155,9 @@ def _arguments(weight: PackedMatrix, left: int, out: int, bias: np.ndarray | Non
     )
 
 
-def _pieces(args: bytes, count: int, multiple: int, several: bool) -> list[tuple[bytes, int, int]]:
-    """The pieces of 0..count for threads, that begin at multiples."""
-    pieces = threads.get_num_threads() * PIECES if several else 1
-    step = -(-count // (pieces * multiple)) * multiple
+def _pieces(args: bytes, count: int, several: bool) -> list[tuple[bytes, int, int]]:
+    """The pieces of 0..count for threads."""
+    step = -(-count // (threads.get_num_threads() * PIECES if several else 1))
     return [(args, at, min(at + step, count)) for at in range(0, count, step)]
 
 
@@ -166,9 +165,8 @@ def _route(form: str, rows: int) -> GeneratedRoute:
     """The generated product with so many rows; of 0: what widens the weight."""
     found = _routes.get((form, rows))
     if found is None:
-        outputs = {1: 4, 2: 2, 3: 2}.get(rows, 1) * (2 if registers() == 32 and rows < 5 else 1)
         build = lambda: (
-            linked(products.packed, form, lanes(), rows, outputs) if rows else linked(products.widened, form, lanes())
+            linked(products.packed, form, lanes(), rows) if rows else linked(products.widened, form, lanes())
         )
         found = _routes[form, rows] = GeneratedRoute("a product with a packed weight", launch.Entry(), 0, build)
     return found
