@@ -91,9 +91,10 @@ class _Rows:
 def packed(form: str, lanes: int, rows: int) -> Jobs:
     """Of the outputs begin..end: out (rows, width) = [out +] left (rows, depth) @ right (width, depth)^T [+ bias].
 
-    form: of FORMS.  rows: 1 to 8.  biased: bias (width) is added; added: out is added to.  Sums are in float32, in as many parts as a vector has lanes, of one row in four times as many.  One output is summed
-    after the other: memory that is read from front to back comes in time, several lines side by side do not (Q8_0 of
-    768 columns: 0.43 of the time).
+    form: of FORMS.  rows: 1 to 8.  biased: bias (width) is added; added: out is added to.  Sums are in float32, in as
+    many parts as a vector has lanes, of one row in four times as many.  One output is summed after the other: memory
+    that is read from front to back comes in time, several lines side by side do not (Q8_0 of 768 columns: 0.43 of the
+    time).
     """
     k = Jobs("packed", lanes, PACKED_PARAMETERS, 5, {"right": FORMS[form], "scales": "float16"})
     left, right, scales, bias, out = k.arrays
