@@ -2,8 +2,9 @@
 
 A matrix in a file has a row per output.  Its elements are float32, float16 or bfloat16, or blocks of 32 small integers
 with a float16 scale `d` (GGUF's Q8_0: d, 32 signed bytes q, d * q; Q4_0: d, 16 bytes with two numbers q each, the
-first 16 in the low halves, d * (q - 8)).  They become float32 in registers, exactly, so that memory is read once and in
-the size that the file has.
+first 16 in the low halves, d * (q - 8)).  Other quantized types are repacked to groups of 16 or 32 signed bytes q
+behind a scale and a shift in float32, scale * q + shift.  Elements become float32 in registers, exactly, so that memory
+is read once and in the size that the file has.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from engine.kernels.form import Array, Value, call
 from engine.kernels.jobs import Jobs
 from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["BLOCK_BYTES", "FORMS", "PACKED_PARAMETERS", "PARAMETERS", "WIDE_PARAMETERS", "packed", "panels", "widened"]
+__all__ = ["BLOCKS", "FORMS", "PACKED_PARAMETERS", "PARAMETERS", "WIDE_PARAMETERS", "packed", "panels", "widened"]
 
 PARAMETERS = ("left", "right", "out", "rows", "depth", "width", "added")
 _ROWS = (6, 4, 2, 1)
@@ -42,10 +43,17 @@ def panels(lanes: int, vectors: int) -> Jobs:
     return k
 
 
-BLOCK = 32  # values of a quantized block
-BLOCK_BYTES = {"q8_0": 34, "q4_0": 18}  # of its scale and its values
-FORMS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "q8_0": "int8", "q4_0": "uint8"}
-# right, scales: the same memory, as values and as float16
+BLOCKS = {"q8_0": (32, 34), "q4_0": (32, 18), "groups_32": (32, 40), "groups_16": (16, 24)}  # values, bytes of a block
+FORMS = {
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "q8_0": "int8",
+    "q4_0": "uint8",
+    "groups_32": "int8",
+    "groups_16": "int8",
+}
+# right, scales: the same memory, as values and as float16 (float32 of groups)
 PACKED_PARAMETERS = ("left", "right", "scales", "bias", "out", "depth", "width", "biased", "added")
 WIDE_PARAMETERS = ("right", "scales", "out", "depth")
 
@@ -55,36 +63,45 @@ class _Rows:
 
     def __init__(self, k: Jobs, form: str, right: Array, scales: Array, depth: Value) -> None:
         self.k, self.form, self.right, self.scales, self.depth = k, form, right, scales, depth
-        self.block = BLOCK_BYTES.get(form, 0)
-        self.step = BLOCK if self.block else 4 * k.lanes  # elements that are read at a time
+        self.size, self.block = BLOCKS.get(form, (4 * k.lanes, 0))
+        self.step = self.size  # elements that are read at a time
+        self.pitch = self.block // (4 if scales.type == "float32" else 2)  # of a block, in scales
 
     def line(self, row: Value) -> tuple[Array, Array]:
         """The places of a row's values and scales."""
         k = self.k
         if not self.block:
             return k.view(self.right, row * self.depth), self.scales
-        start = row * (self.depth // BLOCK)
-        return k.view(self.right, start * self.block), k.view(self.scales, start * (self.block // 2))
+        start = row * (self.depth // self.size)
+        return k.view(self.right, start * self.block), k.view(self.scales, start * self.pitch)
 
     def values(self, line: tuple[Array, Array], at: Value) -> list[Value]:
         """The `step` elements of a row from `at` on, as vectors of float32."""
         k, (values, scales) = self.k, line
         if not self.block:
             return [k.vector(values, at + j) for j in range(0, self.step, k.lanes)]
-        number = at // BLOCK
-        scale = k.spread(k.load(scales, number * (self.block // 2)))
-        codes = k.view(values, number * self.block + 2)
+        number, wide = at // self.size, f"float32*{k.lanes}"
+        scale = k.spread(k.load(scales, number * self.pitch))
+        if self.form == "q4_0":
+            codes = k.view(values, number * self.block + 2)
+            pairs = [k.cast(k.vector(codes, j), f"int32*{k.lanes}") for j in range(0, self.size // 2, k.lanes)]
+            middle = scale * -8.0
+            halves = [k.op("and", b, 15) for b in pairs] + [k.op("shr", b, 4) for b in pairs]
+            return [call("fma", k.cast(b, wide), scale, middle) for b in halves]
+        codes = k.view(values, number * self.block + (2 if self.form == "q8_0" else 8))
+        numbers = [k.cast(k.vector(codes, j), wide) for j in range(0, self.size, k.lanes)]
         if self.form == "q8_0":
-            bytes_ = [k.vector(codes, j) for j in range(0, BLOCK, k.lanes)]
-            return [k.cast(b, f"float32*{k.lanes}") * scale for b in bytes_]
-        pairs = [k.cast(k.vector(codes, j), f"int32*{k.lanes}") for j in range(0, BLOCK // 2, k.lanes)]
-        middle = scale * -8.0
-        halves = [k.op("and", b, 15) for b in pairs] + [k.op("shr", b, 4) for b in pairs]
-        return [call("fma", k.cast(b, f"float32*{k.lanes}"), scale, middle) for b in halves]
+            return [one * scale for one in numbers]
+        shift = k.spread(k.load(scales, number * self.pitch + 1))
+        return [call("fma", one, scale, shift) for one in numbers]
 
     def rest(self) -> Value:
         """The first element that is in no whole step; blocks have none."""
         return self.depth - self.depth % self.step
+
+
+def _types(form: str) -> dict[str, str]:
+    return {"right": FORMS[form], "scales": "float32" if form.startswith("groups") else "float16"}
 
 
 @in_llvm
@@ -96,7 +113,7 @@ def packed(form: str, lanes: int, rows: int) -> Jobs:
     that is read from front to back comes in time, several lines side by side do not (Q8_0 of 768 columns: 0.43 of the
     time).
     """
-    k = Jobs("packed", lanes, PACKED_PARAMETERS, 5, {"right": FORMS[form], "scales": "float16"})
+    k = Jobs("packed", lanes, PACKED_PARAMETERS, 5, _types(form))
     left, right, scales, bias, out = k.arrays
     depth, width, biased, added = k.numbers.values()
     matrix = _Rows(k, form, right, scales, depth)
@@ -128,7 +145,7 @@ def packed(form: str, lanes: int, rows: int) -> Jobs:
 @in_llvm
 def widened(form: str, lanes: int) -> Jobs:
     """Write the rows begin..end of a matrix (FORMS), from the first on, as float32 to out (end - begin, depth)."""
-    k = Jobs("widened", lanes, WIDE_PARAMETERS, 3, {"right": FORMS[form], "scales": "float16"})
+    k = Jobs("widened", lanes, WIDE_PARAMETERS, 3, _types(form))
     right, scales, out = k.arrays
     (depth,) = k.numbers.values()
     matrix = _Rows(k, form, right, scales, depth)

@@ -1,8 +1,10 @@
 """The weights of a file under the network's names, each linear layer as (out, in).
 
-Matrices of float32, float16, bfloat16, Q8_0 and Q4_0 stay as the file has them, in its mapping where it has one; those
-of other types of GGUF are widened to float32 when they are read, as are vectors.  Layers that the transformers library
-stores as (in, out), those of GPT-2, are transposed in their own type."""
+Matrices of float32, float16, bfloat16, Q8_0 and Q4_0 stay as the file has them, in its mapping where it has one.  Those
+of other quantized types of GGUF are repacked exactly when they are read, as bytes with a scale and a shift for each
+group of 32 (Q4_1, Q5_0, Q5_1, Q4_K, Q5_K: 1.25 bytes a weight) or 16 (Q2_K, Q3_K, Q6_K: 1.5).  Vectors are float32.
+Layers that the transformers library stores as (in, out), those of GPT-2, are transposed in their own type.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from engine import Tensor
 from engine.backends.cpu import half_floats
 from engine.ops.products.packed import PackedMatrix
 from engine.serialization.gguf import GgufTensor
-from engine.serialization.gguf_blocks import dequantized
+from engine.serialization.gguf_blocks import dequantized, group_values, grouped
 from hubcli.errors import HubError, IntegrityError
 from hubcli.text.config import Config
 from hubcli.text.network import Decoder
@@ -103,10 +105,14 @@ def network(config: Config, tensors: dict[str, Weight], where: str) -> Decoder:
 def of_gguf(tensor: GgufTensor) -> Weight:
     """Return a tensor of a GGUF file; UnpicklingError for a type whose values are not read."""
     tensor.check()
-    if len(tensor.shape) == 2 and tensor.type in _PACKED_TYPES:
-        kind, float32 = tensor.kind, np.dtype(np.float32)
+    kind = tensor.kind
+    if len(tensor.shape) == 2 and kind.dense is None:
         shape = tensor.shape[0], tensor.shape[1]
-        return PackedMatrix(tensor.type.lower(), shape, tensor.data, lambda raw: dequantized(kind, raw, float32))
+        if kind.name in _PACKED_TYPES:
+            widen = lambda raw: dequantized(kind, raw, np.dtype(np.float32))
+            return PackedMatrix(kind.name.lower(), shape, tensor.data, widen)
+        size, data = grouped(kind, tensor.data)
+        return PackedMatrix(f"groups_{size}", shape, data, lambda raw: group_values(size, raw))
     array = tensor.array(None)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -189,9 +195,12 @@ def require_memory(nbytes: int, count: int, where: str) -> None:
 
 
 def bytes_of(tensor: GgufTensor) -> int:
-    """Return how much memory a weight of a GGUF file takes: its bytes in the file, or those of float32."""
-    packed = len(tensor.shape) == 2 and tensor.type in (*_PACKED_TYPES, "F32", "F16", "BF16")
-    return tensor.data.nbytes if packed else 4 * math.prod(tensor.shape)
+    """Return how much memory a weight of a GGUF file takes at most: its bytes in the file, or those of its groups."""
+    count = math.prod(tensor.shape)
+    if len(tensor.shape) != 2:
+        return 4 * count
+    quantized = tensor.kind.dense is None and tensor.type not in _PACKED_TYPES
+    return count * 3 // 2 if quantized else tensor.data.nbytes
 
 
 def _free_memory() -> int | None:

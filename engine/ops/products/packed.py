@@ -33,9 +33,9 @@ _HALF_FORMS = ("float16", "q8_0", "q4_0")  # which the processor must convert fl
 class PackedMatrix:
     """A weight (outputs, inputs), row by row as a file has it.
 
-    form: `float32`, `float16`, `bfloat16`, or `q8_0` and `q4_0` for GGUF's blocks of 32 with a float16 scale, of which
-    inputs must be a multiple.  data: the bytes, uint8, contiguous, aligned to 4 (quantized: 2) bytes; a mapping of the
-    file for instance.  widen: a function of the bytes of some rows that returns their values as float32, of any shape.
+    form: of `engine.kernels.products.FORMS`; inputs must be a multiple of its blocks.  data: the bytes, uint8,
+    contiguous, aligned to 4 (`q8_0`, `q4_0`: 2) bytes; a mapping of the file for instance.  widen: a function of the
+    bytes of some rows that returns their values as float32, of any shape.
     """
 
     def __init__(
@@ -43,12 +43,9 @@ class PackedMatrix:
     ) -> None:
         outputs, inputs = shape
         self.form, self.shape, self.widen = form, shape, widen
-        quantized = form in products.BLOCK_BYTES
-        block, bytes_ = (
-            (products.BLOCK, products.BLOCK_BYTES[form]) if quantized else (1, 4 if form == "float32" else 2)
-        )
-        self.pitch = inputs // block * bytes_  # bytes of a row
-        if (quantized and inputs % products.BLOCK) or data.nbytes != outputs * self.pitch:
+        size, nbytes = products.BLOCKS.get(form, (1, 4 if form == "float32" else 2))
+        self.pitch = inputs // size * nbytes  # bytes of a row
+        if inputs % size or data.nbytes != outputs * self.pitch:
             raise ValueError(f"{data.nbytes} bytes of {form} are no matrix of {outputs} rows of {inputs}")
         self.data = data.reshape(-1).view(np.uint8)
         self.address = address(self.data)

@@ -12,7 +12,7 @@ from engine.kernels.products import FORMS
 from engine.ops.generated import launch
 from engine.ops.products import packed
 from engine.ops.products.packed import PackedMatrix
-from engine.serialization.gguf_blocks import TYPES, dequantized, quantized
+from engine.serialization.gguf_blocks import TYPES, dequantized, group_layout, group_values, quantized
 
 FLOAT32 = np.dtype(np.float32)
 # Sums of K products in float32 differ from exact ones by rounding alone, of each of some partial sums of K / 16.
@@ -42,6 +42,15 @@ def matrix(form: str, outputs: int, inputs: int) -> tuple[PackedMatrix, np.ndarr
         kind = TYPES[form.upper()]
         data = quantized(kind, values)
         widen = lambda raw: dequantized(kind, raw, FLOAT32)
+    elif form.startswith("groups"):
+        size = int(form[7:])
+        groups = np.zeros(outputs * inputs // size, group_layout(size))
+        generator = np.random.default_rng(inputs)
+        halves = generator.standard_normal((2, len(groups)), FLOAT32).astype(np.float16)
+        groups["scale"], groups["shift"] = halves  # so that products with bytes are exact, as those of the types are
+        groups["q"] = generator.integers(-128, 128, groups["q"].shape)
+        data = groups.view(np.uint8)
+        widen = lambda raw: group_values(size, raw)
     else:
         data = values.astype(form).reshape(-1).view(np.uint8)
         widen = lambda raw: raw.view(form).astype(np.float32)
@@ -59,7 +68,7 @@ def check(found: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray
 @pytest.mark.parametrize("form", FORMS)
 def test_it_is_the_product_with_the_widened_weight(way: str, form: str, rows: int) -> None:
     rng = np.random.default_rng(rows)
-    for outputs, inputs in ((1, 32), (7, 96), (150, 320)) if form[0] == "q" else ((1, 1), (7, 37), (150, 333)):
+    for outputs, inputs in ((1, 32), (7, 96), (150, 320)) if form[0] in "qg" else ((1, 1), (7, 37), (150, 333)):
         weight, values = matrix(form, outputs, inputs)
         x, bias = rng.standard_normal((rows, inputs), FLOAT32), rng.standard_normal(outputs, FLOAT32)
         first, second = packed.multiply(x, [weight, weight], [None, bias])
@@ -89,7 +98,7 @@ def test_weights_of_several_forms_read_the_same_rows(way: str) -> None:
 def test_scales_of_any_kind(way: str, form: str) -> None:
     """Negative, subnormal and infinite ones: what they make of a number is what the file says."""
     weight, _ = matrix(form, 8, 64)
-    blocks = weight.data.reshape(-1, packed.products.BLOCK_BYTES[form])
+    blocks = weight.data.reshape(-1, packed.products.BLOCKS[form][1])
     scales = np.array([-2.0, 6e-8, np.inf, np.nan, 0.0, -0.0, 65504.0, 1e-5] * 2, np.float16)
     blocks[:, :2] = scales.view(np.uint8).reshape(-1, 2)
     with np.errstate(all="ignore"):
