@@ -68,6 +68,13 @@ nn, F = torch.nn, torch.nn.functional
 torch.set_num_threads(threads)
 torch.manual_seed(0)
 
+def drawn(layer):  # less time than the layers' own
+    layer.weight.data.uniform_(-0.03, 0.03)
+    if getattr(layer, "bias", None) is not None:
+        layer.bias.data.zero_()
+
+nn.Linear.reset_parameters = nn.Embedding.reset_parameters = drawn
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()

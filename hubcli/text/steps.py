@@ -7,6 +7,7 @@ of a network are compared with those of its modules, which serve where they diff
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -132,19 +133,19 @@ def logits(network: Decoder, token: int, cache: Cache, plain: Callable[[], Tenso
     found = network.route
     if found.disabled or not packed.generated() or not (found.proven or found.ready(paid=True)):
         return None
+    want = None if found.proven else plain().numpy()  # before there is a program: its products are proven then
     if cache.token is None:
         try:
             cache.token = Token(network, cache)
         except LookupError:
             found.disabled = True
-            return None
-    step, position = cache.token, cache.length
-    if not found.proven:
-        want = plain().numpy()
-        made = step(token, position)
-        if not finite(want) or not found.decide(made, want, lambda: step(token, position), plain, (want,)):
-            return None
-    return step(token, position)
+            return want
+    step = functools.partial(cache.token, token, cache.length)
+    if want is None:
+        return step()
+    if finite(want):
+        found.decide(step(), want, step, plain, (want,))
+    return want
 
 
 def _zeros(*shape: int) -> np.ndarray:
