@@ -375,8 +375,8 @@ class Kernel:
         return made
 
     def vector(self, array: Array, index: Value | int = 0) -> Value:
-        """The elements of an array from an index on, as many as a vector has."""
-        self._add(Load(made := self._new(wide(array.type, self.lanes)), array, self._counted(index)))
+        """The elements of an array from an index on, as many as a vector has, in the type they are computed in."""
+        self._add(Load(made := self._new(wide(compute_type(array.type), self.lanes)), array, self._counted(index)))
         return made
 
     def spread(self, value: Value) -> Value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from engine.kernels.form import Array, Kernel, Value, call, where
+from engine.kernels.form import Array, Do, Kernel, Value, call, element, where
 
 __all__ = ["Jobs", "clamped", "inside", "least", "most"]
 
@@ -28,6 +28,11 @@ class Jobs(Kernel):
     def number(self, value: float, type: str = "float32") -> Value:
         """A vector of a constant."""
         return self.constant(value, f"{type}*{self.lanes}")
+
+    def total(self, vector: Value) -> Value:
+        """The sum of the lanes of a vector, in any order."""
+        self._add(Do(made := self._new(element(vector.type)), "total", (vector,)))
+        return made
 
     def variables(self, starts: Sequence[Value]) -> list[Value]:
         """Variables, as sums that stay in registers."""

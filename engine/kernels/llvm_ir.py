@@ -577,17 +577,22 @@ class Printer:
         a, b = llvm_type(source), llvm_type(target)
         if target == "bool":
             return self._compared("ne", source, x, literal(0.0, source == "float32") if source in form.FLOATS else "0")
-        if source in form.FLOATS:
-            if target in form.FLOATS:
+        if form.element(source) in form.FLOATS:
+            if form.element(target) in form.FLOATS:
                 return x if a == b else self.emit(f"{'fpext' if a == 'float' else 'fptrunc'} {a} {x} to {b}")
             return self.emit(f"{'fptoui' if _unsigned(target) else 'fptosi'} {a} {x} to {b}")
-        if target in form.FLOATS:
+        if form.element(target) in form.FLOATS:
             return self.emit(f"{'uitofp' if _unsigned(source) else 'sitofp'} {a} {x} to {b}")
         if a == b:
             return x
-        if int(a[1:]) > int(b[1:]):
+        if _bits(a) > _bits(b):
             return self.emit(f"trunc {a} {x} to {b}")
         return self.emit(f"{'zext' if _unsigned(source) else 'sext'} {a} {x} to {b}")
+
+
+def _bits(type: str) -> int:
+    """Of an integer type of LLVM's, or of one lane of a vector of them."""
+    return int(type.rpartition("i")[2].rstrip(">"))
 
 
 def identity(s: form.Reduce) -> form.Number:

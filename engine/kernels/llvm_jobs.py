@@ -33,7 +33,15 @@ def in_llvm(write: Callable[..., Kernel], offset: int | None = None) -> Callable
 
 
 class JobPrinter(Printer):
-    """Writes a kernel of jobs."""
+    """Writes a kernel of jobs.
+
+    halves: the float16 numbers that were loaded, which are converted after they are spread: the instruction for one
+    leaves the rest of a register as it is, and so waits for what it was before.
+    """
+
+    def __init__(self, kernel: Kernel, name: str, known: dict[str, int], attributes: str, offset: int | None) -> None:
+        super().__init__(kernel, name, known, attributes, offset)
+        self.halves: dict[str, str] = {}
 
     def _rows(self) -> None:
         self.bound.update(begin="%begin", end="%end")
@@ -58,9 +66,21 @@ class JobPrinter(Printer):
             super()._statement(s)
 
     def _load(self, s: form.Load) -> str:
-        if "*" not in s.result.type:
+        if "*" not in s.result.type and s.array.type != "float16":
             return super()._load(s)
-        return self.emit(f"load {llvm_type(s.result.type)}, ptr {self._address(s)[1]}, align {ITEMSIZE[s.array.type]}")
+        stored, at = self._address(s)
+        wide, lanes = llvm_type(s.result.type), self.kernel.lanes
+        if "*" not in s.result.type:
+            half = self.halves[s.result.name] = self.emit(f"load half, ptr {at}, align 2")
+            return self.emit(f"fpext half {half} to float")
+        raw = self.emit(f"load <{lanes} x {stored}>, ptr {at}, align {ITEMSIZE[s.array.type]}")
+        if s.array.type == "float16":
+            return self.emit(f"fpext <{lanes} x half> {raw} to {wide}")
+        if s.array.type == "bfloat16":  # the upper half of a float32
+            words, half = f"<{lanes} x i32>", self._constant(16, form.wide("int32", lanes))
+            moved = self.emit(f"shl {words} {self.emit(f'zext <{lanes} x i16> {raw} to {words}')}, {half}")
+            return self.emit(f"bitcast {words} {moved} to {wide}")
+        return raw
 
     def _store(self, s: form.Store) -> None:
         if "*" not in s.value.type:
@@ -78,9 +98,14 @@ class JobPrinter(Printer):
             a, b = map(self._text, s.args)
             return self.emit(f"icmp ult i64 {a}, {b}")
         if s.op == "spread":
-            lanes = self.kernel.lanes
-            one = self.emit(f"insertelement {result} poison, {llvm_type(kind)} {self._text(s.args[0])}, i64 0")
-            return self.emit(f"shufflevector {result} {one}, {result} poison, <{lanes} x i32> zeroinitializer")
+            lanes, text, half = self.kernel.lanes, self._text(s.args[0]), self.halves.get(s.args[0].name)
+            one, vector = (llvm_type(kind), result) if half is None else ("half", f"<{lanes} x half>")
+            first = self.emit(f"insertelement {vector} poison, {one} {half or text}, i64 0")
+            all_ = self.emit(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
+            return all_ if half is None else self.emit(f"fpext {vector} {all_} to {result}")
+        if s.op == "total":
+            name = f"llvm.vector.reduce.fadd.v{self.kernel.lanes}f{8 * ITEMSIZE[s.result.type]}"
+            return self.emit(f"call reassoc {result} @{name}({result} -0.0, {llvm_type(kind)} {self._text(s.args[0])})")
         if s.op == "fma":  # in one instruction where the processor has it
             a, b, c = map(self._text, s.args)
             return self.emit(f"fadd contract {result} {self.emit(f'fmul contract {result} {a}, {b}')}, {c}")

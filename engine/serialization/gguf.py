@@ -74,7 +74,7 @@ class GgufTensor:
 
     def check(self) -> None:
         """Raise UnpicklingError for a type whose values are not read (IQ2_XS and its like)."""
-        if self.kind.dense is None and self.kind.dequantize is None:
+        if self.kind.dense is None and self.kind.groups is None:
             raise UnpicklingError(f"the tensor {shown(self.name)} has the type {self.type}, which is not supported")
 
     def array(self, dtype: str | None = "float32") -> np.ndarray:

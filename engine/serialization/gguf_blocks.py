@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["TYPES", "TYPE_CODES", "ElementType", "dequantized", "quantized"]
+__all__ = ["TYPES", "TYPE_CODES", "ElementType", "dequantized", "group_values", "grouped", "quantized"]
 
 _CHUNK = 1 << 17  # values that are computed at a time: 512 kB of float32, which a processor's cache holds
 _HALVES, _QUARTERS, _BITS = (0, 4), (0, 2, 4, 6), range(8)  # by how many bits the numbers of a byte are shifted
@@ -86,52 +86,45 @@ def _five_bits(blocks: np.ndarray) -> np.ndarray:
     return q
 
 
-def _q4_0(blocks: np.ndarray, out: np.ndarray) -> None:
-    out[:] = _four_bits(blocks)
-    out -= 8
-    out *= _each(_float(blocks["d"]), 32)
+# Each returns of blocks (n,) the integers q, (n, values) of one byte, and the scale and minimum of each group of
+# neighbours, (n, groups) float32, the second None where there is none: a value is scale * q - minimum.
+_Groups = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
 
-def _q4_1(blocks: np.ndarray, out: np.ndarray) -> None:
-    out[:] = _four_bits(blocks)
-    out *= _each(_float(blocks["d"]), 32)
-    out += _each(_float(blocks["m"]), 32)
+def _q4_0(blocks: np.ndarray) -> _Groups:
+    return _four_bits(blocks).view(np.int8) - np.int8(8), _float(blocks["d"]), None
 
 
-def _q5_0(blocks: np.ndarray, out: np.ndarray) -> None:
-    out[:] = _five_bits(blocks)
-    out -= 16
-    out *= _each(_float(blocks["d"]), 32)
+def _q4_1(blocks: np.ndarray) -> _Groups:
+    return _four_bits(blocks), _float(blocks["d"]), -_float(blocks["m"])
 
 
-def _q5_1(blocks: np.ndarray, out: np.ndarray) -> None:
-    out[:] = _five_bits(blocks)
-    out *= _each(_float(blocks["d"]), 32)
-    out += _each(_float(blocks["m"]), 32)
+def _q5_0(blocks: np.ndarray) -> _Groups:
+    return _five_bits(blocks).view(np.int8) - np.int8(16), _float(blocks["d"]), None
 
 
-def _q8_0(blocks: np.ndarray, out: np.ndarray) -> None:
-    out[:] = blocks["qs"]
-    out *= _each(_float(blocks["d"]), 32)
+def _q5_1(blocks: np.ndarray) -> _Groups:
+    return _five_bits(blocks), _float(blocks["d"]), -_float(blocks["m"])
 
 
-def _q2_k(blocks: np.ndarray, out: np.ndarray) -> None:
+def _q8_0(blocks: np.ndarray) -> _Groups:
+    return blocks["qs"], _float(blocks["d"]), None
+
+
+def _q2_k(blocks: np.ndarray) -> _Groups:
     scales = blocks["scales"]
-    out[:] = _spread(blocks["qs"], 32, _QUARTERS, 3)
-    out *= _each(_float(blocks["d"]) * (scales & 15), 256)
-    out -= _each(_float(blocks["dmin"]) * (scales >> 4), 256)
+    q = _spread(blocks["qs"], 32, _QUARTERS, 3)
+    return q, _float(blocks["d"]) * (scales & 15), _float(blocks["dmin"]) * (scales >> 4)
 
 
-def _q3_k(blocks: np.ndarray, out: np.ndarray) -> None:
+def _q3_k(blocks: np.ndarray) -> _Groups:
     """The third bit is in `hmask`: byte i has that of the values i, i + 32, ...; 4 is taken off where it is 0."""
     low, high = blocks["scales"][:, :8], blocks["scales"][:, 8:]
     scales = _spread(low, 8, _HALVES, 15) | _spread(high, 4, _QUARTERS, 3) << 4
     q = _spread(blocks["hmask"], 32, _BITS, 1)
     q <<= 2
     q |= _spread(blocks["qs"], 32, _QUARTERS, 3)
-    out[:] = q
-    out -= 4
-    out *= _each(_float(blocks["d"]) * (scales.astype(np.float32) - 32), 256)
+    return q.view(np.int8) - np.int8(4), _float(blocks["d"]) * (scales.astype(np.float32) - 32), None
 
 
 def _scales_and_minimums(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,42 +141,37 @@ def _scales_and_minimums(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found[0].T, found[1].T
 
 
-def _scale(blocks: np.ndarray, out: np.ndarray) -> None:
-    """Turn the numbers q of Q4_K or Q5_K into d s q - dmin m in place."""
+def _scaled(blocks: np.ndarray, q: np.ndarray) -> _Groups:
+    """Return the groups of the numbers q of Q4_K or Q5_K."""
     scales, minimums = _scales_and_minimums(blocks["scales"])
-    out *= _each(_float(blocks["d"]) * scales, 256)
-    out -= _each(_float(blocks["dmin"]) * minimums, 256)
+    return q, _float(blocks["d"]) * scales, _float(blocks["dmin"]) * minimums
 
 
-def _q4_k(blocks: np.ndarray, out: np.ndarray) -> None:
-    out[:] = _spread(blocks["qs"], 32, _HALVES, 15)
-    _scale(blocks, out)
+def _q4_k(blocks: np.ndarray) -> _Groups:
+    return _scaled(blocks, _spread(blocks["qs"], 32, _HALVES, 15))
 
 
-def _q5_k(blocks: np.ndarray, out: np.ndarray) -> None:
+def _q5_k(blocks: np.ndarray) -> _Groups:
     q = _spread(blocks["qh"], 32, _BITS, 1)
     q <<= 4
     q |= _spread(blocks["qs"], 32, _HALVES, 15)
-    out[:] = q
-    _scale(blocks, out)
+    return _scaled(blocks, q)
 
 
-def _q6_k(blocks: np.ndarray, out: np.ndarray) -> None:
+def _q6_k(blocks: np.ndarray) -> _Groups:
     q = _spread(blocks["qh"], 32, _QUARTERS, 3)
     q <<= 4
     q |= _spread(blocks["ql"], 64, _HALVES, 15)
-    out[:] = q
-    out -= 32
-    out *= _each(_float(blocks["d"]) * blocks["scales"], 256)
+    return q.view(np.int8) - np.int8(32), _float(blocks["d"]) * blocks["scales"], None
 
 
 @dataclass(frozen=True)
 class ElementType:
     """An element type of GGUF.
 
-    values, bytes: of a block.  dense: the dtype of the values where a block is one value.  layout, dequantize: the
-    fields of a quantized block, and the function (blocks, out) that writes their values to float32 (n, values); None
-    where the values of the type are not read.
+    values, bytes: of a block.  dense: the dtype of the values where a block is one value.  layout, groups: the fields
+    of a quantized block, and the function that takes blocks apart (`_Groups`); None where the values of the type are
+    not read.
     """
 
     name: str
@@ -192,7 +180,7 @@ class ElementType:
     bytes: int
     dense: str | None = None
     layout: np.dtype | None = None
-    dequantize: Callable[[np.ndarray, np.ndarray], None] | None = None
+    groups: Callable[[np.ndarray], _Groups] | None = None
 
 
 def _dense(name: str, code: int, dtype: str, width: int) -> ElementType:
@@ -200,9 +188,9 @@ def _dense(name: str, code: int, dtype: str, width: int) -> ElementType:
 
 
 def _quantized(
-    name: str, code: int, values: int, layout: np.dtype, dequantize: Callable[[np.ndarray, np.ndarray], None]
+    name: str, code: int, values: int, layout: np.dtype, groups: Callable[[np.ndarray], _Groups]
 ) -> ElementType:
-    return ElementType(name, code, values, layout.itemsize, layout=layout, dequantize=dequantize)
+    return ElementType(name, code, values, layout.itemsize, layout=layout, groups=groups)
 
 
 TYPE_CODES: dict[int, ElementType] = {
@@ -248,11 +236,9 @@ TYPES: dict[str, ElementType] = {one.name: one for one in TYPE_CODES.values()}
 def dequantized(kind: ElementType, data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The values of quantized blocks, computed in float32 a few blocks at a time.
 
-    kind: a type with `dequantize`.  data: uint8 (blocks * kind.bytes,).  -> (blocks * kind.values,) of `dtype`.
+    kind: a type with `groups`.  data: uint8 (blocks * kind.bytes,).  -> (blocks * kind.values,) of `dtype`.
     """
-    if kind.layout is None or kind.dequantize is None:
-        raise TypeError(f"the values of the type {kind.name} are not read")
-    blocks = data.view(kind.layout)
+    blocks, groups = _blocks(kind, data)
     out = np.empty((len(blocks), kind.values), dtype)
     step = _CHUNK // kind.values
     buffer = None if dtype == np.float32 else np.empty((min(step, len(blocks)), kind.values), np.float32)
@@ -260,10 +246,50 @@ def dequantized(kind: ElementType, data: np.ndarray, dtype: np.dtype) -> np.ndar
         for at in range(0, len(blocks), step):
             part = blocks[at : at + step]
             target = out[at : at + step] if buffer is None else buffer[: len(part)]
-            kind.dequantize(part, target)
+            q, scale, minimum = groups(part)
+            target[:] = q
+            target *= _each(scale, kind.values)
+            if minimum is not None:
+                target -= _each(minimum, kind.values)
             if buffer is not None:
                 out[at : at + step] = target
     return out.reshape(-1)
+
+
+def _blocks(kind: ElementType, data: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], _Groups]]:
+    if kind.layout is None or kind.groups is None:
+        raise TypeError(f"the values of the type {kind.name} are not read")
+    return data.view(kind.layout), kind.groups
+
+
+def group_layout(values: int) -> np.dtype:
+    """Return the layout of a group of neighbours that any quantized type fits: scale * q + shift."""
+    return _fields(("scale", "<f4", 0), ("shift", "<f4", 0), ("q", "i1", values))
+
+
+def grouped(kind: ElementType, data: np.ndarray) -> tuple[int, np.ndarray]:
+    """The values of quantized blocks as groups (`group_layout`), exactly.
+
+    -> how many values a group has, 16 or 32, and the bytes of the groups, uint8 (n,).
+    """
+    blocks, groups = _blocks(kind, data)
+    count = groups(blocks[:1])[1].shape[1] if len(blocks) else 1  # groups of a block
+    out = np.empty((len(blocks), count), group_layout(kind.values // count))
+    step = _CHUNK // kind.values
+    with np.errstate(all="ignore"):
+        for at in range(0, len(blocks), step):
+            q, scale, minimum = groups(blocks[at : at + step])
+            target = out[at : at + step]
+            target["q"], target["scale"] = q.reshape(target["q"].shape), scale
+            target["shift"] = 0 if minimum is None else -minimum
+    return kind.values // count, out.reshape(-1).view(np.uint8)
+
+
+def group_values(values: int, data: np.ndarray) -> np.ndarray:
+    """The values of groups, float32 (n,)."""
+    found = data.view(group_layout(values))
+    with np.errstate(all="ignore"):
+        return (found["q"] * found["scale"][:, None] + found["shift"][:, None]).reshape(-1)
 
 
 def quantized(kind: ElementType, values: np.ndarray) -> np.ndarray:

@@ -19,7 +19,8 @@ class Config:
 
     width: elements of a token's vector.  hidden: of the layer between.  rotary: elements of each head that are rotated
     by their position; 0 for learned positions.  frequencies: what each pair's frequency is divided by, one for each
-    pair, or empty.
+    pair, or empty.  adjacent: the elements of a pair are neighbours, as GGUF files of Llama have them; else they are
+    half of `rotary` apart.
     """
 
     architecture: str
@@ -35,6 +36,7 @@ class Config:
     rotary: int
     rotary_base: float = 10000.0
     frequencies: tuple[float, ...] = ()
+    adjacent: bool = False
 
     def check(self, where: str) -> Config:
         """Return the sizes themselves; IntegrityError where heads and rotated pairs do not fit each other."""
@@ -113,6 +115,7 @@ def of_gguf(metadata: Mapping[str, Any], vocabulary: int, where: str) -> Config:
         rotary=rotary,
         rotary_base=found.number("rope.freq_base", 10000.0),
         frequencies=(scale,) * (rotary // 2) if scale != 1 else (),
+        adjacent=name == "llama",
     )
 
 

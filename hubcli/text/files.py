@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +55,6 @@ def opened(path: Path, tokenizer_file: Path | None = None) -> Model:
 
 
 def _of_gguf(path: Path, tokenizer_file: Path | None) -> Model:
-    import engine
     from engine.serialization.gguf import open_gguf
 
     file = _read(path, lambda: open_gguf(path))
@@ -67,12 +67,13 @@ def _of_gguf(path: Path, tokenizer_file: Path | None) -> Model:
         tokenizer.from_gguf(metadata, str(path)) if tokenizer_file is None else tokenizer.from_file(tokenizer_file, {})
     )
     sizes.check(str(path))
-    weights.require_memory(sum(_count(shape) for shape in shapes.values()), str(path))
-    tensors = _read(path, lambda: engine.load(path))
+    count = sum(math.prod(shape) for shape in shapes.values())
+    weights.require_memory(sum(weights.bytes_of(tensor) for tensor in file.tensors.values()), count, str(path))
+    tensors = _read(path, lambda: {name: weights.of_gguf(tensor) for name, tensor in file.tensors.items()})
     divisors = weights.divisors(tensors)
     if divisors:
         sizes = replace(sizes, frequencies=divisors).check(str(path))
-    return Model(path, weights.network(sizes, tensors, str(path), sizes.architecture == "llama"), words)
+    return Model(path, weights.network(sizes, tensors, str(path)), words)
 
 
 def _of_safetensors(path: Path, tokenizer_file: Path | None) -> Model:
@@ -86,15 +87,9 @@ def _of_safetensors(path: Path, tokenizer_file: Path | None) -> Model:
         raise NotFoundError(f"there is no {beside}", hint="give the tokenizer: --tokenizer tokenizer.json")
     words = tokenizer.from_file(beside, values)
     tensors = _read(path, lambda: engine.load(path))
-    weights.require_memory(sum(one.numel() for one in tensors.values()), str(path))
+    count = sum(one.numel() for one in tensors.values())
+    weights.require_memory(sum(one.nbytes for one in tensors.values()), count, str(path))
     return Model(path, weights.network(sizes, tensors, str(path)), words)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -5,11 +5,14 @@ al. 2023)."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import engine as torch
 import engine.nn.functional as F
 from engine import Tensor, nn
+from engine.ops.products import packed
+from hubcli.text import steps
 from hubcli.text.config import Config
 
 
@@ -23,6 +26,7 @@ class Cache:
         shape = (config.layers, config.key_heads, capacity, config.head_size)
         self.keys, self.values = torch.empty(shape), torch.empty(shape)
         self.length = 0
+        self.token: steps.Token | None = None  # the program of one token, once there is one
         self.cosines, self.sines = _rotations(config, capacity)
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,11 +48,44 @@ def _rotations(config: Config, capacity: int) -> tuple[Tensor, Tensor]:
     return angles.cos().float(), angles.sin().float()
 
 
-def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn each pair (i, i + rotary / 2) of the elements of a head by its angle.  x (heads, n, head size)."""
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor, adjacent: bool) -> Tensor:
+    """Turn each pair of the elements of a head by its angle.  x (heads, n, head size).
+
+    adjacent: pairs are (2 i, 2 i + 1), else (i, i + rotary / 2).
+    """
     half = cosine.shape[-1]
+    if adjacent:
+        first, second, rest = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2], x[..., 2 * half :]
+        pairs = torch.stack((first * cosine - second * sine, second * cosine + first * sine), -1)
+        return torch.cat((pairs.flatten(-2), rest), -1)
     first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine, rest), -1)
+
+
+class Linear(nn.Linear):
+    """x @ weight^T + bias with the weight as its file has it: `matrix` instead of `weight`, which has no memory."""
+
+    matrix: packed.PackedMatrix
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (n, in) -> (n, out)."""
+        return together(x, self)[0]
+
+
+class Embedding(nn.Embedding):
+    """Rows of a matrix as its file has it."""
+
+    matrix: packed.PackedMatrix
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens (n) -> (n, width)."""
+        return torch.from_numpy(self.matrix.rows(tokens.tolist()))
+
+
+def together(x: Tensor, *layers: Linear) -> list[Tensor]:
+    """The results of layers that read the same x (n, in)."""
+    biases = [None if one.bias is None else one.bias.detach().numpy() for one in layers]
+    return [torch.from_numpy(found) for found in packed.multiply(x.numpy(), [one.matrix for one in layers], biases)]
 
 
 class Attention(nn.Module):
@@ -57,11 +94,12 @@ class Attention(nn.Module):
     def __init__(self, config: Config, number: int, bias: bool) -> None:
         super().__init__()
         self.number, self.heads, self.size, self.rotary = number, config.heads, config.head_size, config.rotary
+        self.adjacent = config.adjacent
         shared = config.key_heads * config.head_size
-        self.query = nn.Linear(config.width, config.heads * config.head_size, bias=bias)
-        self.key = nn.Linear(config.width, shared, bias=bias)
-        self.value = nn.Linear(config.width, shared, bias=bias)
-        self.output = nn.Linear(config.heads * config.head_size, config.width, bias=config.is_gpt2)
+        self.query = Linear(config.width, config.heads * config.head_size, bias=bias)
+        self.key = Linear(config.width, shared, bias=bias)
+        self.value = Linear(config.width, shared, bias=bias)
+        self.output = Linear(config.heads * config.head_size, config.width, bias=config.is_gpt2)
         self.query_norm = nn.RMSNorm(config.head_size, config.eps) if config.normalized_heads else None
         self.key_norm = nn.RMSNorm(config.head_size, config.eps) if config.normalized_heads else None
 
@@ -69,13 +107,13 @@ class Attention(nn.Module):
         """x (n, width), the positions behind those in the cache -> (n, width)."""
         n, start = x.shape[0], cache.length
         query, key, value = (
-            product(x).view(n, -1, self.size).transpose(0, 1) for product in (self.query, self.key, self.value)
+            one.view(n, -1, self.size).transpose(0, 1) for one in together(x, self.query, self.key, self.value)
         )
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary:
             cosine, sine = cache.cosines[start : start + n], cache.sines[start : start + n]
-            query, key = _rotated(query, cosine, sine), _rotated(key, cosine, sine)
+            query, key = (_rotated(one, cosine, sine, self.adjacent) for one in (query, key))
         keys, values = cache.extend(self.number, key, value)
         shared = self.heads != keys.shape[0]
         found = F.scaled_dot_product_attention(
@@ -90,14 +128,17 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.gate = None if config.is_gpt2 else nn.Linear(config.width, config.hidden, bias=False)
-        self.up = nn.Linear(config.width, config.hidden, bias=config.is_gpt2)
-        self.down = nn.Linear(config.hidden, config.width, bias=config.is_gpt2)
+        self.gate = None if config.is_gpt2 else Linear(config.width, config.hidden, bias=False)
+        self.up = Linear(config.width, config.hidden, bias=config.is_gpt2)
+        self.down = Linear(config.hidden, config.width, bias=config.is_gpt2)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (n, width) -> (n, width)."""
-        up = self.up(x)
-        inner = F.gelu(up, approximate="tanh") if self.gate is None else F.silu(self.gate(x)) * up
+        if self.gate is None:
+            inner = F.gelu(self.up(x), approximate="tanh")
+        else:
+            gate, up = together(x, self.gate, self.up)
+            inner = F.silu(gate) * up
         down: Tensor = self.down(inner)
         return down
 
@@ -127,27 +168,36 @@ class Decoder(nn.Module):
     def __init__(self, config: Config, bias: bool = False) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.embedding = Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.context, config.width) if not config.rotary else None
         self.layers = nn.ModuleList([Layer(config, number, bias) for number in range(config.layers)])
         self.norm = _norm(config)
-        self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.head = Linear(config.width, config.vocabulary, bias=False)
+        self.route = steps.route(self)
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, cache: Cache) -> Tensor:
         """tokens (n), the ones behind those in the cache -> logits of what follows them, (vocabulary).
 
-        More than one token at a time goes into an empty cache alone.
+        More than one token at a time goes into an empty cache alone.  One token is a single call of generated code
+        where there is such (`steps.py`).
         """
         n = tokens.shape[0]
         if n > 1 and cache.length:
             raise ValueError(f"{n} tokens at once go into an empty cache, not one of {cache.length}")
+        made = None
+        if n == 1:
+            made = steps.logits(self, int(tokens[0]), cache, functools.partial(self._logits, tokens, cache))
+        found = self._logits(tokens, cache) if made is None else torch.from_numpy(made)
+        cache.length += n
+        return found
+
+    def _logits(self, tokens: Tensor, cache: Cache) -> Tensor:
         x = self.embedding(tokens)
         if self.positions is not None:
-            x = x + self.positions.weight[cache.length : cache.length + n]
+            x = x + self.positions.weight[cache.length : cache.length + len(tokens)]
         for layer in self.layers:
             x = layer(x, cache)
-        cache.length += n
         logits: Tensor = self.head(self.norm(x[-1:]))[0]
         return logits
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from engine.serialization.gguf_blocks import TYPES, dequantized, quantized
+from engine.serialization.gguf_blocks import TYPES, dequantized, group_values, grouped, quantized
 
 from .gguf_numbers import RECORD
 from .gguf_numbers import TYPES as RECORDED
@@ -21,7 +21,7 @@ def blocks(name: str) -> np.ndarray:
 
 
 def test_all_types_that_are_read_have_numbers() -> None:
-    assert {one.name for one in TYPES.values() if one.dequantize} == set(RECORDED)
+    assert {one.name for one in TYPES.values() if one.groups} == set(RECORDED)
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -29,6 +29,15 @@ def test_values(name: str) -> None:
     """Bit for bit: the same operations in the same order."""
     found = dequantized(TYPES[name], blocks(name), FLOAT32)
     np.testing.assert_array_equal(found, np.array(NUMBERS[name]["values"], np.float32), strict=True)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_groups_have_the_same_values(name: str) -> None:
+    kind, raw = TYPES[name], np.tile(blocks(name), 700)
+    size, data = grouped(kind, raw)
+    assert size == (16 if name in ("Q2_K", "Q3_K", "Q6_K") else 32)
+    np.testing.assert_array_equal(group_values(size, data), dequantized(kind, raw, FLOAT32), strict=True)
+    assert grouped(kind, raw[:0])[1].size == 0
 
 
 @pytest.mark.parametrize("name", RECORDED)
