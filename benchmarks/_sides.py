@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 import timeit
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,8 @@ WARM = 10  # times as many calls before the first that count: what either side c
 class Repeated:
     """Calls that are built and warmed up once for each key, then timed."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
         self.key: Any = None
         self.timer: Any = None
         self.number = 0
@@ -31,7 +33,7 @@ class Repeated:
         """Return seconds per call: the mean of about 3 ms of calls, whose number one call decides (`few`) or three."""
         if self.key != key:
             self.key = None
-            self.timer = timeit.Timer(build())
+            self.timer = timeit.Timer(build(), timer=self.clock)
             self.timer.timeit(1)
             once = min(self.timer.timeit(1) for _ in range(1 if few else 3))
             self.number = max(1, min(5000, int(3e-3 / max(once, 1e-9))))

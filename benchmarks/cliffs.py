@@ -6,7 +6,8 @@
 Draw `--rows` calls by the seed (ops in turn: by default each twice), time each by `--processes` processes a side, whose
 rounds alternate, and take the least time of all rounds and processes: a processor may run one process at half the speed
 of another, or any process for a while.  A row over the limit is measured again with three times as many rounds.  The
-rows that stay over it are printed, the slowest first, and the number of all.
+rows that stay over it are printed, the slowest first, and the number of all.  With --threads 1 times are of the
+processor, so that what else the machine does matters less.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -36,7 +38,7 @@ class Library:
     def __init__(self, name: str) -> None:
         self.t = importlib.import_module(name)
         self.t.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        self.repeated = Repeated()
+        self.repeated = Repeated(time.process_time if os.environ["OMP_NUM_THREADS"] == "1" else time.perf_counter)
 
     def make(self, spec: str) -> Any:
         """Return the tensor of a spec: f normal, p uniform from 0.05 to 0.95, iN integers below N."""
@@ -130,14 +132,21 @@ def sweep(
                 failed.append(f"{case.op}, {mode}: {case.name}: {times}")
                 continue
             rows.append({"op": case.op, "mode": mode, "call": case.name, "ratio": ratio(times), **times})
+            if ratio(times) > over:
+                print(text(rows[-1]), file=sys.stderr, flush=True)
     return rows, failed
+
+
+def text(row: dict[str, Any]) -> str:
+    """A row as a line: the ratio, our time, the call."""
+    return f"{row['ratio']:7.2f} {row['engine'] * 1e6:10.1f} us  {row['op']}, {row['mode']}: {row['call']}"
 
 
 def show(rows: list[dict[str, Any]], failed: list[str], over: float) -> None:
     """Print the rows over the limit, the slowest first, and the number of all."""
     slow = sorted((row for row in rows if row["ratio"] > over), key=lambda row: -row["ratio"])
     for row in slow:
-        print(f"{row['ratio']:7.2f} {row['engine'] * 1e6:10.1f} us  {row['op']}, {row['mode']}: {row['call']}")
+        print(text(row))
     for line in failed:
         print(f"not measured: {line}")
     print(f"{len(slow)} of {len(rows)} rows are over {over} of PyTorch's time")
