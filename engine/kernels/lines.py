@@ -179,20 +179,28 @@ def reversed_rows(type: str) -> Kernel:
     return k
 
 
-def added_rows(type: str) -> Kernel:
-    """x (before, n, after), index (count), source (before, count, after) -> x and the rows of `source`, added in order.
+@functools.cache
+def added_rows(copied: bool) -> Callable[[str], Kernel]:
+    """index (count), source (before, count, after) (, x (before, n, after)) -> x and the rows of `source`, in order.
 
-    The index is of int64, from 0 to n - 1.  Rows are `before`.
+    The index is of int64, from 0 to n - 1.  Where x is not given (copied), the result has something to add to already.
+    Rows are `before`.
     """
-    k = Kernel("added_rows", "rows")
-    x, index, source = k.array("x", type), k.array("places", "int64"), k.array("source", type)
-    out = k.array("out", type, True)
-    n, length, after = (k.scalar(name, "index") for name in ("n", "length", "after"))
-    base, own = k.index * n * after, k.index * length
-    with k.each(n * after) as j:
-        k.store(out, base + j, k.load(x, base + j))
-    with k.loop(0, length) as i:
-        line, given = base + k.cast(k.load(index, i), "index") * after, (own + i) * after
-        with k.each(after) as j:
-            k.store(out, line + j, k.load(out, line + j) + k.load(source, given + j))
-    return k
+
+    def write(type: str) -> Kernel:
+        k = Kernel("added_rows", "rows")
+        source, index = k.array("source", type), k.array("places", "int64")
+        x = k.array("x", type) if copied else None
+        out = k.array("out", type, True)
+        n, length, after = (k.scalar(name, "index") for name in ("n", "length", "after"))
+        base, own = k.index * n * after, k.index * length
+        if x is not None:
+            with k.each(n * after) as j:
+                k.store(out, base + j, k.load(x, base + j))
+        with k.loop(0, length) as i:
+            line, given = base + k.cast(k.load(index, i), "index") * after, (own + i) * after
+            with k.each(after) as j:
+                k.store(out, line + j, k.load(out, line + j) + k.load(source, given + j))
+        return k
+
+    return write

@@ -61,7 +61,7 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
     from engine.ops.generated import layers, lines  # noqa: F401
 
     first, second = ("direct", "cuda") if small else ("cuda", "direct")
-    return record.kernels.get(first) or record.kernels[second]
+    return record.kernels.get("cpu") or record.kernels.get(first) or record.kernels[second]
 
 
 def fused(

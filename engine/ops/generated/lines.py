@@ -1,6 +1,6 @@
 """Ops along one dim as generated kernels (the extra `jit`): resampling, pooling of signals, flips, rows added by index.
 
-They are the kernels "direct" of their ops, as those of `layers.py`; what they do not serve is left to the other route.
+They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import lines
 from engine.ops import along, pooling, rearranging
+from engine.ops.gathering import all_below
 from engine.ops.generated import launch
 from engine.ops.generated.layers import parts, plain, run
-from engine.ops.nn import _resample, resample
+from engine.ops.nn import _resample, embedding, resample
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
 _tables: LRU[Any, Any] = LRU(512)
@@ -62,7 +63,7 @@ def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
 
 
 def _register(op: Any) -> None:
-    @kernel(op, "direct")
+    @kernel(op, "cpu")
     def forward(xp, input, spec):
         return _resampled(xp, input, spec, False)
 
@@ -71,7 +72,7 @@ for _op in resample.OPS.values():
     _register(_op)
 
 
-@kernel(resample.resampled_backward, "direct")
+@kernel(resample.resampled_backward, "cpu")
 def _resampled_backward(xp, grad_output, spec):
     return _resampled(xp, grad_output, spec, True)
 
@@ -87,7 +88,7 @@ def _windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: 
     return (taps, stride[1], padding[1]) if taps <= _TAPS and (dilation[1] == 1 or taps == 1) else None
 
 
-@kernel(pooling.max_pool2d_values, "direct", only_launches=True)
+@kernel(pooling.max_pool2d_values, "cpu", only_launches=True)
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     found = _windows(input, kernel_size, stride, padding, dilation)
     if found is None:
@@ -103,7 +104,7 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     return made
 
 
-@kernel(pooling.max_pool_gradient, "direct", only_launches=True)
+@kernel(pooling.max_pool_gradient, "cpu", only_launches=True)
 def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
     found = _windows(input, kernel_size, stride, padding, dilation)
     if found is None or not plain(grad_output, input):
@@ -118,7 +119,7 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
 # --- flips
 
 
-@kernel(rearranging.flip, "direct", only_launches=True)
+@kernel(rearranging.flip, "cpu", only_launches=True)
 def _flip(xp, input, dims):
     if not input.size or not input.ndim or not input.flags.c_contiguous or input.itemsize not in (1, 2, 4, 8):
         return NotImplemented
@@ -141,18 +142,34 @@ def _flip(xp, input, dims):
 # --- rows added by index
 
 
-@kernel(along.index_add, "direct")
+def _index(index: Any) -> bool:
+    """Return whether a kernel reads the index; no direct launch may, which would not look at its values."""
+    return launch.trials.seen is None and index.dtype == np.int64 and index.flags.c_contiguous
+
+
+@kernel(along.index_add, "cpu")
 def _index_add(xp, input, dim, index, source, *, alpha=1, out=None):
     if alpha != 1 or out is not None or not plain(input, source) or source.ndim != input.ndim or not input.ndim:
         return NotImplemented
-    if launch.trials.seen is not None:  # a direct launch would not look at the index
-        return NotImplemented
-    if index.ndim != 1 or index.dtype != np.int64 or not index.flags.c_contiguous:
+    if index.ndim != 1 or not _index(index):
         return NotImplemented
     along.check_along(input, dim, index, source, "index_add_")
     axis = wrap_dim(dim, input.ndim)
     along.check_bounds(index, input.shape[axis], axis)
     before, n, after = parts(input.shape, axis)
     made = xp.empty(input.shape, input.dtype)
-    run(lines.added_rows, [input, index, source, made], [n, len(index), after], before, (n + len(index)) * after)
+    sizes = [n, len(index), after]
+    run(lines.added_rows(True), [source, index, input, made], sizes, before, (n + len(index)) * after)
+    return made
+
+
+@kernel(embedding.embedding_dense_backward, "cpu")
+def _embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False):
+    if scale_grad_by_freq or not plain(grad_output) or not _index(indices) or not all_below(indices, num_weights):
+        return NotImplemented
+    made, width = xp.zeros((num_weights, grad_output.shape[-1]), grad_output.dtype), grad_output.shape[-1]
+    sizes = [num_weights, indices.size, width]
+    run(lines.added_rows(False), [grad_output, indices.reshape(-1), made], sizes, 1, indices.size * width)
+    if padding_idx is not None and padding_idx >= 0:
+        made[padding_idx] = 0
     return made

@@ -116,6 +116,17 @@ def test_rows_added_by_index(dim: int) -> None:
     assert left("index_add", x, dim, index, source, alpha=2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradient_of_a_table(dtype: str) -> None:
+    (grad,) = arrays((4, 30, 8), dtype=dtype)
+    index = np.random.default_rng(0).integers(0, 11, (4, 30))
+    agree("embedding_dense_backward", grad, index, 12)
+    agree("embedding_dense_backward", grad, index, 12, 3)
+    assert left("embedding_dense_backward", grad, index, 12, -1, True)
+    assert left("embedding_dense_backward", grad, index.astype("int32"), 12)
+    assert left("embedding_dense_backward", grad, index, 5)  # some are no rows
+
+
 def test_an_index_out_of_range_is_an_error_each_time() -> None:
     x, source = arrays((64, 16), (100, 16))
     variant = generated.variant_of(OPS["index_add"], small=True)
