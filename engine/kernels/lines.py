@@ -16,6 +16,7 @@ __all__ = [
     "added_rows",
     "max_of_windows",
     "max_of_windows_gradient",
+    "normalized_by_rms",
     "resampled",
     "resampled_rows",
     "reversed_lines",
@@ -177,6 +178,31 @@ def reversed_rows(type: str) -> Kernel:
     with k.each(after) as j:
         k.store(out, k.index * after + j, k.load(x, line + j))
     return k
+
+
+@functools.cache
+def normalized_by_rms(weighted: bool) -> Callable[[str], Kernel]:
+    """x (rows, n) (, weight (n)) -> x / sqrt(mean(x ** 2) + eps) (* weight)."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("normalized_by_rms", "rows")
+        x = k.array("x", type)
+        weight = k.array("weight", type) if weighted else None
+        out = k.array("out", type, True)
+        n, eps = k.scalar("n", "index"), k.scalar("eps", type)
+        base = k.index * n
+
+        def square(j: Value) -> Value:
+            value = k.load(x, base + j)
+            return value * value
+
+        rstd = call("rsqrt", k.reduce("sum", n, square) / k.cast(n, type) + eps)
+        with k.each(n) as j:
+            value = k.load(x, base + j) * rstd
+            k.store(out, base + j, value if weight is None else value * k.load(weight, j))
+        return k
+
+    return write
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from engine.ops.gathering import all_below
 from engine.ops.generated import launch
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.nn import _resample, embedding, resample
+from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
 _tables: LRU[Any, Any] = LRU(512)
@@ -136,6 +137,20 @@ def _flip(xp, input, dims):
         run(lines.reversed_lines, [input, made], [n], before, n, bits)
     else:
         run(lines.reversed_rows, [input, made], [n, after], before * n, after, bits)
+    return made
+
+
+# --- rows normalized by the root of the mean of their squares
+
+
+@kernel(rms.rms_norm_inference, "cpu", only_launches=True)
+def _rms_norm(xp, input, normalized_shape, weight=None, eps=1e-5):
+    if not plain(input, weight):
+        return NotImplemented
+    width = prod(normalized_shape)
+    made, given = xp.empty(input.shape, input.dtype), [] if weight is None else [weight]
+    write = lines.normalized_by_rms(weight is not None)
+    run(write, [input, *given, made], [width, float(eps)], input.size // width, width)
     return made
 
 

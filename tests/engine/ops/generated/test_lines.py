@@ -104,6 +104,14 @@ def test_flips_of_dims_that_are_no_neighbours_are_left() -> None:
         generated.variant_of(OPS["flip"])(np, x, (1, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape,last", [((3, 5, 48), 1), ((2, 3, 7), 2), ((9,), 1)])
+def test_rms_norm(shape: tuple[int, ...], last: int, dtype: str) -> None:
+    (x,), (weight,) = arrays(shape, dtype=dtype), arrays(shape[-last:], dtype=dtype)
+    agree("rms_norm_inference", x, shape[-last:], weight, 1e-5)
+    agree("rms_norm_inference", x, shape[-last:], None, 0.1)
+
+
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_rows_added_by_index(dim: int) -> None:
     (x,) = arrays((4, 5, 6))
