@@ -42,5 +42,7 @@ def transform(xp: ArrayModule, name: str, input: Array, **options: Any) -> Array
             _left[0] -= input.size
         elif (library := _library()) is not None:
             workers = threads.get_num_threads() if input.size >= _SHARED else 1
-            return getattr(library, name)(np.asarray(input), workers=workers, **options)
-    return getattr(xp.fft, name)(input, **options)
+            shared: Array = getattr(library, name)(np.asarray(input), workers=workers, **options)
+            return shared
+    made: Array = getattr(xp.fft, name)(input, **options)
+    return made
