@@ -19,20 +19,18 @@ import importlib.util
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
-import timeit
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from benchmarks._sides import ROOT, Repeated, There, processor, serve
+
 PEERS = ("torch", "autograd", "mygrad", "chainer")
 MODES = ("forward", "grad", "backward")
 SIZES = (4, 10_000, 10_000_000)
-WARM = 10  # times as many calls before the first that count: what either side compiles or settles is over
 FEW_TO_MANY = (4, 1_000, 10_000, 1_000_000)
 DATA = ("x", "y", "p", "m", "w", "i", "b")  # n normal (twice), n positive numbers, two matrices, n // 2 indices, masks
 SHAPED = ("f", "v", "g", "h", "a", "s", "u", "o", "k", "l")  # `TorchNames.shaped`; torch's names only
@@ -267,61 +265,16 @@ class Here:
 
     def __init__(self, name: str) -> None:
         self.side = (TorchNames if name in ("engine", "torch") else NumpyNames)(name)
-        self.key: Any = None
-        self.timer: Any = None
-        self.number = 0
+        self.repeated = Repeated()
 
     def seconds(self, op: str, n: int, mode: str) -> float | None:
-        """Seconds a call: the mean of about 3 ms of calls; None where the side has no such op."""
+        """Seconds a call; None where the side has no such op."""
         if mode != "forward" and OPS[op][0] in NO_GRADIENT:
             return None
         try:
-            if self.key != (op, n, mode):
-                self.key = (op, n, mode)
-                self.timer = timeit.Timer(self.side.call(op, n, mode))
-                self.timer.timeit(1)
-                once = min(self.timer.timeit(1) for _ in range(3 if n < 10**6 else 1))
-                self.number = max(1, min(5000, int(3e-3 / max(once, 1e-9))))
-                self.timer.timeit(WARM * self.number)
-            return self.timer.timeit(self.number) / self.number
+            return self.repeated.seconds((op, n, mode), lambda: self.side.call(op, n, mode), n >= 10**6)
         except (AttributeError, TypeError, ValueError, NotImplementedError):
-            self.key = None
             return None
-
-
-class There:
-    """A side in another interpreter, asked line by line."""
-
-    def __init__(self, name: str, python: str) -> None:
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        self.process = subprocess.Popen(
-            [python, __file__, "--serve", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        if self.process.stdout is None or self.process.stdout.readline() != "ready\n":
-            raise ImportError(f"{name} is not installed for that interpreter")
-
-    def seconds(self, op: str, n: int, mode: str) -> float | None:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps([op, n, mode]) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def close(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def serve(name: str) -> None:
-    """Answer the requests of `There`."""
-    side = Here(name)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(side.seconds(*json.loads(line))), flush=True)
 
 
 def measure(
@@ -372,15 +325,6 @@ def budget(found: dict[str, Any]) -> list[tuple[str, float, float]]:
     if slow:
         rows.append((f"slowest view or creation ({max(slow)[1]}): us", max(slow)[0], 1.5))
     return rows
-
-
-def processor() -> str:
-    """The name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def show(found: dict[str, Any], sides: list[str]) -> None:
@@ -450,7 +394,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
-        serve(options.serve)
+        serve(Here(options.serve).seconds)
         return 0
     elsewhere = dict(item.split("=", 1) for item in options.peer_python)
     sides: dict[str, Any] = {"engine": Here("engine")} if options.against else {"numpy": Here("numpy")}
@@ -458,7 +402,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in (options.against,) if options.against else PEERS:
         try:
             if name in elsewhere:
-                sides[name] = There(name, elsewhere[name])
+                sides[name] = There(name, elsewhere[name], "benchmarks.per_op")
             elif importlib.util.find_spec(name) is not None:
                 sides[name] = Here(name)
             else:
@@ -515,6 +459,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
     sys.exit(main())

@@ -239,16 +239,16 @@ def _publish(name: str, function: Public, method: bool | str, public: bool) -> N
 
 
 def kernel(function: Callable[..., object], kind: str, only_launches: bool = False) -> Callable[[F], F]:
-    """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "images", "pass", "blocks", "direct");
-    parameters as the op's own.
+    """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "images", "pass", "blocks", "direct",
+    "cpu"); parameters as the op's own.
 
     A "onednn" kernel serves CPU arrays from the op's `large` on while oneDNN is on, a "images" kernel where it is
     not; a "pass" kernel, whose first parameter is the route there is without it, converted images in generated code;
-    a "blocks" kernel serves those that these leave; a "direct" kernel launches generated code, for few elements;
-    a "cuda" kernel arrays on a GPU, where kernels can be compiled, a "cudnn" kernel such arrays everywhere (an op has
-    one of them).  Each may return NotImplemented for what comes next, at last the op's own kernel.  One with a
-    parameter `into` may write an in-place op's result there and return it.  only_launches: it does nothing but
-    launch kernels on new arrays, so that those launches can be repeated without it.
+    a "blocks" kernel serves those that these leave; a "direct" kernel launches generated code, for few elements, a
+    "cpu" kernel for any number; a "cuda" kernel serves arrays on a GPU, where kernels can be compiled, a "cudnn"
+    kernel such arrays everywhere (an op has one of them).  Each may return NotImplemented for what comes next, at last
+    the op's own kernel.  One with a parameter `into` may write an in-place op's result there and return it.
+    only_launches: it does nothing but launch kernels on new arrays, so that those launches can be repeated without it.
     """
 
     def attach(variant: F) -> F:

@@ -411,6 +411,14 @@ def _layer_norm(c: Call) -> Any:
     return (y, *more) if more else y
 
 
+def _rms_norm(c: Call) -> Any:
+    if "weight" not in c.mapped:
+        return c.run()
+    c.everywhere("input")
+    y, weight = c.run(weight=None), c["weight"]
+    return y * weight.reshape(c.size, *(1,) * (y.dim() - weight.dim()), *weight.shape[1:])
+
+
 def _batch_norm(c: Call) -> Any:
     """The channels of all slices, each of its own statistics."""
     c.everywhere()

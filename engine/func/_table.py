@@ -30,6 +30,7 @@ from engine.func._rules import (
     _position,
     _repeat,
     _reshaped,
+    _rms_norm,
     _scaled_sum,
     _shifted,
     _squeeze,
@@ -69,6 +70,7 @@ from engine.ops.linalg import contractions, eigen, factor, norms, systems
 from engine.ops.loss import cross_entropy
 from engine.ops.nn import embedding, padding, resample, vision
 from engine.ops.norm import groups as norm_groups
+from engine.ops.norm import rms
 from engine.ops.pointwise import math
 from engine.ops.pooling import adaptive as adaptive_pooling
 from engine.ops.products import addmm as products_add
@@ -166,6 +168,7 @@ rule(_convolution, conv.convolution)
 rule(_embedding, embedding.embedding)
 rule(_index_select, along.index_select)
 rule(_layer_norm, norm.native_layer_norm, norm.layer_norm_inference)
+rule(_rms_norm, rms.rms_norm_inference)
 rule(_attention, attention.attention)
 rule(_fold("running_mean", "running_var", "weight", "bias"), norm.batch_norm_eval)
 rule(_fold("weight", "bias"), norm_groups.normalize_groups)

@@ -138,8 +138,8 @@ from engine.ops.nn.vision import (  # noqa: F401  # noqa: F401
 )
 from engine.ops.nn.vision import fold_blocks as fold  # noqa: F401
 from engine.ops.nn.vision import unfold_blocks as unfold  # noqa: F401
-from engine.ops.norm import rms_norm  # noqa: F401
 from engine.ops.norm.local_response import local_response_norm  # noqa: F401
+from engine.ops.norm.rms import rms_norm  # noqa: F401
 from engine.ops.products import bilinear, linear  # noqa: F401
 from engine.ops.rearranging import one_hot  # noqa: F401
 from engine.tensor import Tensor

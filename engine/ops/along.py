@@ -94,7 +94,7 @@ def _rows(xp: Any, source: Any) -> Any:
     return xp.ascontiguousarray(source).reshape(source.shape[0], -1)
 
 
-@op(inplace=True)
+@op(inplace=True, large=512, generated="many")
 @derivative(
     input=lambda grad: grad,
     source=lambda grad, dim, index, alpha, source, source_shape: guard(
@@ -114,7 +114,7 @@ def index_add(xp, input, dim: int, index, source, *, alpha: complex = 1, out=Non
 
     input (*, n, *), index (k), source (*, k, *) -> (*, n, *).
     """
-    _check_along(input, dim, index, source, "index_add_")
+    check_along(input, dim, index, source, "index_add_")
     dim = wrap_dim(dim, input.ndim)
     index = index.reshape(-1)
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
@@ -141,7 +141,7 @@ def _scaled(grad, alpha):
     return grad if alpha == 1 else grad * alpha
 
 
-def _check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> None:
+def check_along(input: Any, dim: int, index: Any, source: Any, name: str) -> None:
     dim = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
         raise IndexError(
@@ -334,7 +334,7 @@ def index_reduce(xp, input, dim: int, index, source, reduce: str, *, include_sel
     """
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
-    _check_along(input, dim, index, source, "index_reduce_")
+    check_along(input, dim, index, source, "index_reduce_")
     dim = wrap_dim(dim, input.ndim)
     check_bounds(index, input.shape[dim] if input.ndim else 1, dim)
     result = target_of(input, out)

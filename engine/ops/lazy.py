@@ -34,7 +34,7 @@ from engine.ops.activation import elu, gated  # noqa: F401
 from engine.ops.attention import fused  # noqa: F401
 from engine.ops.linalg import contractions, eigen, factor, ldl, norms, old_names, systems  # noqa: F401
 from engine.ops.loss import cross_entropy, ctc, margin  # noqa: F401
-from engine.ops.norm import groups, local_response, native  # noqa: F401
+from engine.ops.norm import groups, local_response, native, rms  # noqa: F401
 from engine.ops.pooling import adaptive  # noqa: F401
 from engine.ops.products import addmm  # noqa: F401
 from engine.ops.random import dropout  # noqa: F401

@@ -149,7 +149,8 @@ def repeat_interleave(
 # --- flipped and rolled
 
 
-def _flip_dims(dims: Any, ndim: int) -> list[int]:
+def flip_dims(dims: Any, ndim: int) -> list[int]:
+    """The dims counted from the first; RuntimeError where one appears twice."""
     found = [wrap_dim(d, ndim) for d in dims]
     if len(set(found)) != len(found):
         repeated = next(d for i, d in enumerate(found) if d in found[:i])
@@ -157,16 +158,16 @@ def _flip_dims(dims: Any, ndim: int) -> list[int]:
     return found
 
 
-@op(varargs="dims", out=False)
+@op(varargs="dims", out=False, large=1 << 11, generated="some")
 @derivative(input=lambda grad, dims: grad.flip(dims))
 @samples(lambda t: [(t(2, 3), (0,)), (t(2, 3), (0, -1)), (t(3), ()), (t(), ())])
 def flip(xp, input, dims):
     """The order along `dims` reversed.  input (*) -> (*)."""
     if not input.ndim:
-        _flip_dims(dims, 0)
+        flip_dims(dims, 0)
         return input.copy()
     cut = [slice(None)] * input.ndim
-    for d in _flip_dims(dims, input.ndim):
+    for d in flip_dims(dims, input.ndim):
         cut[d] = slice(None, None, -1)
     return input[tuple(cut)].copy("C") if input.flags.c_contiguous else _in_layout(xp, input, input[tuple(cut)])
 

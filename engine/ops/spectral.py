@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard, guard_again
+from engine.backends.cpu.transforms import transform
 from engine.core import dtypes
 from engine.core.layouts import strided
 from engine.core.tensor_messages import warn_once
@@ -47,8 +48,8 @@ def fft_c2c(xp, input, dim, norm, forward):
     if not dim:
         return input.copy()
     if forward:
-        return xp.fft.fftn(input, axes=dim, norm=_FORWARD[norm])
-    return xp.fft.ifftn(input, axes=dim, norm=_INVERSE[norm])
+        return transform(xp, "fftn", input, axes=dim, norm=_FORWARD[norm])
+    return transform(xp, "ifftn", input, axes=dim, norm=_INVERSE[norm])
 
 
 def _r2c_slope(grad: Tensor, dim: tuple[int, ...], norm: int, onesided: bool, shape: tuple[int, ...]) -> Tensor:
@@ -75,9 +76,8 @@ def fft_r2c(xp, input, dim, norm, onesided):
     """
     check_type(input)
     if onesided:
-        return xp.fft.rfftn(input, axes=dim, norm=_FORWARD[norm])
-    result = xp.fft.fftn(input, axes=dim, norm=_FORWARD[norm])
-    return result
+        return transform(xp, "rfftn", input, axes=dim, norm=_FORWARD[norm])
+    return transform(xp, "fftn", input, axes=dim, norm=_FORWARD[norm])
 
 
 def _c2r_slope(grad: Tensor, dim: tuple[int, ...], norm: int, shape: tuple[int, ...]) -> Tensor:
@@ -112,7 +112,7 @@ def fft_c2r(xp, input, dim, norm, last_dim_size):
     """
     check_type(input)
     sizes = [input.shape[d] for d in dim[:-1]] + [last_dim_size]
-    return xp.fft.irfftn(input, s=sizes, axes=dim, norm=_INVERSE[norm])
+    return transform(xp, "irfftn", input, s=sizes, axes=dim, norm=_INVERSE[norm])
 
 
 def like(tensor: Tensor, values: np.ndarray, dtype: Any = None) -> Tensor:

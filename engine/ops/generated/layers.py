@@ -30,7 +30,7 @@ _FEW_ARRAYS = 12
 _entries: dict[Any, launch.Entry] = {}
 
 
-def _plain(*arrays: Any) -> bool:
+def plain(*arrays: Any) -> bool:
     """Return whether all are contiguous, of one float type, and the first has elements."""
     first = arrays[0]
     return bool(
@@ -40,7 +40,7 @@ def _plain(*arrays: Any) -> bool:
     )
 
 
-def _run(
+def run(
     make: Callable[[str], Kernel],
     arrays: Sequence[Any],
     numbers: Sequence[float],
@@ -99,7 +99,7 @@ def _by_channel(
 
 
 def _few(input: Any, *others: Any) -> bool:
-    return input.ndim > 1 and input.size <= _WHOLE and _plain(input, *others)
+    return input.ndim > 1 and input.size <= _WHOLE and plain(input, *others)
 
 
 @kernel(norm.batch_norm_train, "direct")
@@ -153,7 +153,7 @@ def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, ep
 
 @kernel(activation.prelu_backward, "direct", only_launches=True)
 def _prelu_backward(xp, grad_output, input, weight):
-    if not _plain(input, grad_output, weight) or input.size > _WHOLE:
+    if not plain(input, grad_output, weight) or input.size > _WHOLE:
         return NotImplemented
     shape, count = input.shape, weight.size
     if count != 1 and (len(shape) < 2 or weight.shape != (1, shape[1], *(1,) * (len(shape) - 2))):
@@ -175,56 +175,56 @@ def _prelu_backward(xp, grad_output, input, weight):
 # --- along one dim
 
 
-def _parts(shape: Sequence[int], dim: int) -> tuple[int, int, int]:
+def parts(shape: Sequence[int], dim: int) -> tuple[int, int, int]:
     """(before, size, after) of a dim."""
     return prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :])
 
 
 @kernel(gated.glu, "direct", only_launches=True)
 def _glu(xp, input, dim=-1):
-    if not input.ndim or not _plain(input):
+    if not input.ndim or not plain(input):
         return NotImplemented
     axis = wrap_dim(dim, input.ndim)
-    before, size, after = _parts(input.shape, axis)
+    before, size, after = parts(input.shape, axis)
     if size % 2:
         return NotImplemented
     made = xp.empty((*input.shape[:axis], size // 2, *input.shape[axis + 1 :]), input.dtype)
     half = size // 2 * after
-    _run(layers.glu, [input, made], [half], before, half)
+    run(layers.glu, [input, made], [half], before, half)
     return made
 
 
 @kernel(gated.glu_backward, "direct", only_launches=True)
 def _glu_backward(xp, grad_output, input, dim):
-    if not _plain(input, grad_output):
+    if not plain(input, grad_output):
         return NotImplemented
-    before, size, after = _parts(input.shape, wrap_dim(dim, input.ndim))
+    before, size, after = parts(input.shape, wrap_dim(dim, input.ndim))
     made = xp.empty(input.shape, input.dtype)
     half = size // 2 * after
-    _run(layers.glu_backward, [grad_output, input, made], [half], before, half)
+    run(layers.glu_backward, [grad_output, input, made], [half], before, half)
     return made
 
 
 @kernel(scan.cumsum, "direct", only_launches=True)
 def _cumsum(xp, input, dim, *, dtype=None):
-    if dtype is not None or not input.ndim or not _plain(input):
+    if dtype is not None or not input.ndim or not plain(input):
         return NotImplemented
-    before, length, after = _parts(input.shape, wrap_dim(dim, input.ndim))
+    before, length, after = parts(input.shape, wrap_dim(dim, input.ndim))
     made = xp.empty(input.shape, input.dtype)
-    _run(layers.running_sums, [input, made], [length, after], before * after, length)
+    run(layers.running_sums, [input, made], [length, after], before * after, length)
     return made
 
 
 @kernel(vision.col2im, "direct", only_launches=True)
 def _col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
-    if not _plain(input):
+    if not plain(input):
         return NotImplemented
     given = tuple(map(tuple, (output_size, kernel_size, dilation, padding, stride)))
     taps, out, _, _ = vision._folding(*given)
     images, channels = input.shape[0], input.shape[1] // taps
     made = xp.empty((images, channels, *given[0]), input.dtype)
     numbers = [*given[0], *given[1], *out, *given[2], *given[3], *given[4]]
-    _run(layers.folded, [input, made], numbers, images * channels, input.size // (images * channels))
+    run(layers.folded, [input, made], numbers, images * channels, input.size // (images * channels))
     return made
 
 
@@ -234,7 +234,7 @@ def _cat(xp, tensors, dim=0):
     if not first.ndim or not first.size or len(tensors) > _FEW_ARRAYS:
         return NotImplemented
     axis = wrap_dim(dim, first.ndim)
-    before, _, after = _parts(first.shape, axis)
+    before, _, after = parts(first.shape, axis)
     lead, tail = first.shape[:axis], first.shape[axis + 1 :]
     if first.itemsize > 8 or any(
         a.ndim != first.ndim
@@ -250,7 +250,7 @@ def _cat(xp, tensors, dim=0):
     made, start = xp.empty((*lead, size, *tail), first.dtype), 0
     for a in tensors:
         width = a.shape[axis] * after
-        _run(layers.placed, [a, made], [width, size * after, start], before, width, f"uint{8 * first.itemsize}")
+        run(layers.placed, [a, made], [width, size * after, start], before, width, f"uint{8 * first.itemsize}")
         start += width
     return made
 
@@ -261,7 +261,7 @@ def _cat(xp, tensors, dim=0):
 def _scores(input: Any, target: Any, weight: Any) -> bool:
     return bool(
         input.ndim == 2
-        and _plain(input, weight)
+        and plain(input, weight)
         and target.shape == input.shape[:1]
         and target.dtype.name in ("int64", "uint8")
     )
@@ -317,7 +317,7 @@ def _softmax_nll(xp, input, target, weight=None, ignore_index=-100, reduction="m
 def _softmax_nll_backward(
     xp, output, grad_output, target, total_weight, weight=None, ignore_index=-100, reduction="mean", smoothing=0.0
 ):
-    if smoothing or not _scores(output, target, weight) or not _plain(output, grad_output, total_weight):
+    if smoothing or not _scores(output, target, weight) or not plain(output, grad_output, total_weight):
         return NotImplemented
     made, (count, classes) = xp.empty(output.shape, output.dtype), output.shape
     given = [] if weight is None else [weight]
@@ -345,7 +345,7 @@ def _softmax_nll_backward(
 
 def _tokens(query: Any, key: Any, value: Any, *others: Any) -> tuple[int, ...] | None:
     """(N, L, S, E, V) of attention without broadcasting; None where it is not for these kernels."""
-    if not _plain(query, key, value, *others) or query.ndim < 2 or not key.size or not value.size:
+    if not plain(query, key, value, *others) or query.ndim < 2 or not key.size or not value.size:
         return None
     lead, (rows, width), places, depth = query.shape[:-2], query.shape[-2:], key.shape[-2], value.shape[-1]
     if key.shape != (*lead, places, width) or value.shape != (*lead, places, depth):
@@ -362,7 +362,7 @@ def _attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
     made = xp.empty((*query.shape[:-1], each[3]), query.dtype)
     weights = xp.empty((*query.shape[:-1], each[1]), query.dtype)
     work = each[1] * (each[2] + each[3])
-    _run(layers.attention, [query, key, value, made, weights], [*each, float(scale)], count * each[0], work)
+    run(layers.attention, [query, key, value, made, weights], [*each, float(scale)], count * each[0], work)
     return made, weights
 
 
@@ -376,5 +376,5 @@ def _attention_backward(xp, grad_output, query, key, value, weights, mask=None, 
     scores, of_mask = xp.empty((count, each[1]), query.dtype), xp.empty((0,), query.dtype)
     work = each[0] * each[1] * 2 * (each[2] + each[3])
     arrays = [grad_output, query, key, value, weights, *found, scores]
-    _run(layers.attention_backward, arrays, [*each, float(scale)], count, work)
+    run(layers.attention_backward, arrays, [*each, float(scale)], count, work)
     return (*found, of_mask)

@@ -73,7 +73,7 @@ def _rows_of(grad, indices, padding_idx, scale_grad_by_freq):
     return result if factor is None else result * factor.unsqueeze(-1)
 
 
-@op(out=False, public=False, method=False)
+@op(out=False, public=False, method=False, large=512, generated="many")
 @derivative(
     grad_output=lambda grad, indices, padding_idx, scale_grad_by_freq: _rows_of(
         grad, indices, padding_idx, scale_grad_by_freq

@@ -40,7 +40,7 @@ def _check_constant(shape, pad):
     return pairs
 
 
-@op(out=False, method=False, not_tensors=("value",))
+@op(out=False, method=False, not_tensors=("value",), large=1 << 11, generated="some")
 @derivative(input=lambda grad, pad: constant_pad_nd(grad, [-p for p in pad], 0))
 @samples(lambda t: [(t(2, 3), (1, 2)), (t(2, 3, 4), (1, -1, 0, 2), 1.5), (t(3), (-1, 0)), (t(2, 2), ())])
 def constant_pad_nd(xp, input, pad: tuple[int, ...], value: complex = 0):

@@ -11,7 +11,7 @@ def adaptive_spec(size, out):
     return tuple(("adaptive", n, m, False, None) for n, m in zip(size, out))
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, large=512, generated="many")
 @derivative(grad_output=lambda grad, spec: resampled(grad, spec))
 @samples(
     lambda t: [
@@ -32,8 +32,9 @@ def _resampling(kind, n, node):
     def register(kernel):
         kernel = samples(lambda t: [(t(2, 2, *(e[1] for e in spec)), spec) for spec in specs])(kernel)
         kernel = derivative(input=lambda grad, spec: resampled_backward(grad, spec))(kernel)
+        keeps = ("input",) if kind == "adaptive" else ()
         function = OPS[kind, n] = op(
-            public=False, out=False, method=False, node=node, keeps=("input",) if kind == "adaptive" else ()
+            public=False, out=False, method=False, node=node, keeps=keeps, large=512, generated="many"
         )(kernel)
         return function
 

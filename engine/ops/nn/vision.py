@@ -406,7 +406,7 @@ def grid_places(xp, tensors, size):
     return found
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, large=512, generated="many")
 @derivative(
     input=lambda grad, indices, weights, input_shape: grid_spread(grad, indices, weights, tuple(input_shape[2:])),
     weights=lambda grad, input, indices: grid_products(grad, input, indices),
@@ -420,7 +420,7 @@ def grid_sums(xp, input, indices, weights):
     return _grids.sums(xp, input, indices, weights)
 
 
-@op(public=False, out=False, method=False, tensors=("weights",))
+@op(public=False, out=False, method=False, tensors=("weights",), large=512, generated="many")
 @derivative(
     grad_output=lambda grad, indices, weights: grid_sums(grad, indices, weights),
     weights=lambda grad, grad_output, indices: grid_products(grad_output, grad, indices),
@@ -431,7 +431,7 @@ def grid_spread(xp, grad_output, indices, weights, size):
     return _grids.spread(xp, grad_output, indices, weights, size)
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, large=512, generated="many")
 @derivative(
     grad_output=lambda grad, input, indices: grid_sums(input, indices, grad),
     input=lambda grad, grad_output, indices, input_shape: grid_spread(

@@ -280,24 +280,6 @@ def layer_norm(
     return layer_norm_inference(input, shape, weight, bias, eps)
 
 
-@composite(method=False, recorded="inference")
-@samples(lambda t: [(t(3, 4), (4,), t(4)), (t(2, 3, 4), (3, 4), None, 1e-3)])
-def rms_norm(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None = None, eps: float | None = None):
-    """input / sqrt(mean(input ** 2) + eps) * weight over the last dims (arXiv:1910.07467).  input (*, S) -> (*, S)."""
-    normalized_shape = tuple(normalized_shape)
-    check_layer(input._array, normalized_shape, None if weight is None else weight._array, None, ending="[*")
-    if input.dtype.category < dtypes.FLOATING:
-        raise NotImplementedError(f"\"rms_norm\" not implemented for '{dtypes.scalar_name(input.dtype)}'")
-    wide = input.float() if input.dtype.itemsize == 2 else input
-    if eps is None:
-        eps = dtypes.finfo(wide.dtype).eps
-    dims = tuple(range(-len(normalized_shape), 0))
-    result = wide * ((wide * wide).mean(dims, True) + eps).rsqrt()
-    if weight is not None:
-        result = result * weight
-    return result if result.dtype is input.dtype else result.to(input.dtype)
-
-
 # --- batch norm
 
 

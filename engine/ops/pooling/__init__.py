@@ -62,6 +62,7 @@ def _max_slope(grad, input, output, kernel_size, stride, padding, dilation, ceil
     channels_last=True,
     large=256,
     image_kernel=True,
+    generated="many",
 )
 @derivative(
     input=lambda grad, input, kept_result, kernel_size, stride, padding, dilation, ceil_mode: _max_slope(
@@ -93,7 +94,7 @@ def max_pool3d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
     return _max_kernel(xp, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@op(public=False, out=False, method=False, channels_last=True, large=256, image_kernel=True)
+@op(public=False, out=False, method=False, channels_last=True, large=256, image_kernel=True, generated="many")
 @derivative(
     grad_output=lambda grad, input, output, kernel_size, stride, padding, dilation: pool_gather(
         grad, max_pool_indices(input.detach(), output.detach(), kernel_size, stride, padding, dilation)

@@ -1,0 +1,232 @@
+"""Kernels along one dim of contiguous arrays (before, length, after): resampling, windows, reversal, added rows.
+
+Where the dim is the last one, a line is a row and its results are the places; else each place of the dim is a row, and
+the elements after it are the places.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from math import inf
+
+from engine.kernels.form import Array, Kernel, Value, call, where
+
+__all__ = [
+    "added_rows",
+    "max_of_windows",
+    "max_of_windows_gradient",
+    "normalized_by_rms",
+    "resampled",
+    "resampled_rows",
+    "reversed_lines",
+    "reversed_rows",
+]
+
+
+def _weighted(
+    k: Kernel, taps: int, load: Callable[[Value], Value], index: Array, weight: Array | None, at: Value
+) -> Value:
+    """The sum over taps of weight[at, tap] * load(index[at, tap])."""
+    total: Value | None = None
+    for tap in range(taps):
+        place = at * taps + tap
+        value = load(k.cast(k.load(index, place), "index"))
+        value = value if weight is None else value * k.load(weight, place)
+        total = value if total is None else total + value
+    assert total is not None
+    return total
+
+
+@functools.cache
+def resampled(taps: int, weighted: bool) -> Callable[[str], Kernel]:
+    """x (rows, n), index (m, taps), weight (m, taps) -> (rows, m), the weighted sum of `taps` elements each."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("resampled", "rows")
+        x, index = k.array("x", type), k.array("places", "int32")
+        weight = k.array("weight", type) if weighted else None
+        out = k.array("out", type, True)
+        n, m = k.scalar("n", "index"), k.scalar("m", "index")
+        base, own = k.index * n, k.index * m
+        with k.each(m) as j:
+            k.store(out, own + j, _weighted(k, taps, lambda place: k.load(x, base + place), index, weight, j))
+        return k
+
+    return write
+
+
+@functools.cache
+def resampled_rows(taps: int, weighted: bool) -> Callable[[str], Kernel]:
+    """x (before, n, after), index (m, taps), weight (m, taps) -> (before, m, after).  Rows are (before, m)."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("resampled_rows", "rows")
+        x, index = k.array("x", type), k.array("places", "int32")
+        weight = k.array("weight", type) if weighted else None
+        out = k.array("out", type, True)
+        n, m, after = (k.scalar(name, "index") for name in ("n", "m", "after"))
+        line, own = k.index // m * n, k.index * after
+        at = k.index % m
+        lines = [(line + k.cast(k.load(index, at * taps + tap), "index")) * after for tap in range(taps)]
+        weights = [k.load(weight, at * taps + tap) for tap in range(taps)] if weight is not None else None
+        with k.each(after) as j:
+            total: Value | None = None
+            for tap in range(taps):
+                value = k.load(x, lines[tap] + j)
+                value = value * weights[tap] if weights is not None else value
+                total = value if total is None else total + value
+            assert total is not None
+            k.store(out, own + j, total)
+        return k
+
+    return write
+
+
+def _above(k: Kernel, value: Value, largest: Value) -> Value:
+    """Return where a value replaces the largest so far, as in PyTorch: it is above it, or nan."""
+    return k.op("lor", value > largest, call("isnan", value))
+
+
+_WINDOWS = ("n", "m", "padding")
+
+
+@functools.cache
+def max_of_windows(taps: int, stride: int) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows, m), the maxima of windows of `taps` neighbours, `stride` apart.
+
+    A window that overhangs an end of the line has that end in it, so that a place beyond is read as the end's.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("max_of_windows", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        n, m, padding = (k.scalar(name, "index") for name in _WINDOWS)
+        inside, behind = k.scalar("inside", "index"), k.scalar("behind", "index")  # windows that overhang no end
+        base, own, zero = k.index * n, k.index * m, k.constant(0, "index")
+
+        def inner(j: Value) -> None:
+            start = base + j * stride - padding
+            largest = k.load(x, start)
+            for tap in range(1, taps):
+                largest = call("max", k.load(x, start + tap), largest)  # of nan, nan
+            k.store(out, own + j, largest)
+
+        def outer(j: Value) -> None:
+            start, largest = j * stride - padding, k.variable(k.constant(-inf, type))
+            for tap in range(taps):
+                place = start + tap
+                place = where(place < 0, zero, where(place < n, place, n - 1))
+                k.set(largest, call("max", k.load(x, base + place), largest))
+            k.store(out, own + j, largest)
+
+        with k.loop(zero, inside) as j:
+            outer(j)
+        with k.each(behind - inside) as j:
+            inner(inside + j)
+        with k.loop(behind, m) as j:
+            outer(j)
+        return k
+
+    return write
+
+
+@functools.cache
+def max_of_windows_gradient(taps: int, stride: int) -> Callable[[str], Kernel]:
+    """grad (rows, m), x (rows, n) -> the gradient of x, added at the first maximum of each window or its last nan."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("max_of_windows_gradient", "rows")
+        grad, x, out = k.array("grad", type), k.array("x", type), k.array("out", type, True)
+        n, m, padding = (k.scalar(name, "index") for name in _WINDOWS)
+        base, own, zero = k.index * n, k.index * m, k.constant(0, "index")
+        with k.each(n) as j:
+            k.store(out, base + j, k.constant(0.0, type))
+        with k.loop(zero, m) as j:
+            start = j * stride - padding
+            largest, chosen = k.variable(k.constant(-inf, type)), k.variable(where(start < 0, zero, start))
+            for tap in range(taps):
+                place = start + tap
+                place = where(place < 0, zero, where(place < n, place, n - 1))
+                value = k.load(x, base + place)
+                better = _above(k, value, largest)
+                k.set(largest, where(better, value, largest))
+                k.set(chosen, where(better, place, chosen))
+            at = base + chosen
+            k.store(out, at, k.load(out, at) + k.load(grad, own + j))
+        return k
+
+    return write
+
+
+def reversed_lines(type: str) -> Kernel:
+    """x (rows, n) -> each row backwards."""
+    k = Kernel("reversed_lines", "rows")
+    x, out, n = k.array("x", type), k.array("out", type, True), k.scalar("n", "index")
+    base = k.index * n
+    with k.each(n) as j:
+        k.store(out, base + j, k.load(x, base + (n - 1) - j))
+    return k
+
+
+def reversed_rows(type: str) -> Kernel:
+    """x (before, n, after) -> the middle dim backwards.  Rows are (before, n)."""
+    k = Kernel("reversed_rows", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    n, after = k.scalar("n", "index"), k.scalar("after", "index")
+    line = (k.index // n * n + (n - 1) - k.index % n) * after
+    with k.each(after) as j:
+        k.store(out, k.index * after + j, k.load(x, line + j))
+    return k
+
+
+@functools.cache
+def normalized_by_rms(weighted: bool) -> Callable[[str], Kernel]:
+    """x (rows, n) (, weight (n)) -> x / sqrt(mean(x ** 2) + eps) (* weight)."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("normalized_by_rms", "rows")
+        x = k.array("x", type)
+        weight = k.array("weight", type) if weighted else None
+        out = k.array("out", type, True)
+        n, eps = k.scalar("n", "index"), k.scalar("eps", type)
+        base = k.index * n
+
+        def square(j: Value) -> Value:
+            value = k.load(x, base + j)
+            return value * value
+
+        rstd = call("rsqrt", k.reduce("sum", n, square) / k.cast(n, type) + eps)
+        with k.each(n) as j:
+            value = k.load(x, base + j) * rstd
+            k.store(out, base + j, value if weight is None else value * k.load(weight, j))
+        return k
+
+    return write
+
+
+@functools.cache
+def added_rows(copied: bool) -> Callable[[str], Kernel]:
+    """index (count), source (before, count, after) (, x (before, n, after)) -> x and the rows of `source`, in order.
+
+    The index is of int64, from 0 to n - 1.  Where x is not given (copied), the result has something to add to already.
+    Rows are `before`.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("added_rows", "rows")
+        source, index = k.array("source", type), k.array("places", "int64")
+        x = k.array("x", type) if copied else None
+        out = k.array("out", type, True)
+        n, length, after = (k.scalar(name, "index") for name in ("n", "length", "after"))
+        base, own = k.index * n * after, k.index * length
+        if x is not None:
+            with k.each(n * after) as j:
+                k.store(out, base + j, k.load(x, base + j))
+        with k.loop(0, length) as i:
+            line, given = base + k.cast(k.load(index, i), "index") * after, (own + i) * after
+            with k.each(after) as j:
+                k.store(out, line + j, k.load(out, line + j) + k.load(source, given + j))
+        return k
+
+    return write

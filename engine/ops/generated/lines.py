@@ -1,0 +1,190 @@
+"""Ops along one dim as generated kernels (the extra `jit`): resampling, pooling of signals, flips, rows added by index.
+
+They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.core.checks import wrap_dim
+from engine.core.lru import LRU
+from engine.dispatch import kernel
+from engine.kernels import lines
+from engine.ops import along, pooling, rearranging
+from engine.ops.gathering import all_below
+from engine.ops.generated import launch
+from engine.ops.generated.layers import parts, plain, run
+from engine.ops.nn import _resample, embedding, resample
+from engine.ops.norm import rms
+
+_TAPS = 8  # of a window or of a result: each is written out in the kernel
+_tables: LRU[Any, Any] = LRU(512)
+
+
+# --- resampling
+
+
+def _table(entry: tuple[Any, ...], transposed: bool, dtype: Any) -> tuple[int, int, int, Any, Any]:
+    """(length in, length out, taps, places, weights or None where all are 1) of one dim; taps 0: not served."""
+
+    def make() -> tuple[int, int, int, Any, Any]:
+        n, m, places, weights = _resample.taps(entry, transposed)
+        taps = len(places[0]) if places else 1
+        if taps > _TAPS or not n or not m:
+            return n, m, 0, None, None
+        weighted = any(w != 1.0 for row in weights for w in row)
+        return n, m, taps, np.array(places, "int32"), np.array(weights, dtype) if weighted else None
+
+    return _tables.made((entry, transposed, dtype), make)
+
+
+def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
+    if not plain(input):
+        return NotImplemented
+    entries = [
+        (axis + 2, _table(entry, transposed, input.dtype)) for axis, entry in enumerate(spec) if entry[1] != entry[2]
+    ]
+    if not entries or any(not table[2] for _, table in entries):
+        return NotImplemented
+    result = input
+    for axis, (n, m, taps, places, weights) in sorted(entries, key=lambda one: one[1][1] / one[1][0]):
+        before, _, after = parts(result.shape, axis)
+        made = xp.empty((*result.shape[:axis], m, *result.shape[axis + 1 :]), result.dtype)
+        arrays = [result, places, *([] if weights is None else [weights]), made]
+        if after == 1:
+            run(lines.resampled(taps, weights is not None), arrays, [n, m], before, m * taps)
+        else:
+            run(lines.resampled_rows(taps, weights is not None), arrays, [n, m, after], before * m, after * taps)
+        result = made
+    return result
+
+
+def _register(op: Any) -> None:
+    @kernel(op, "cpu")
+    def forward(xp, input, spec):
+        return _resampled(xp, input, spec, False)
+
+
+for _op in resample.OPS.values():
+    _register(_op)
+
+
+@kernel(resample.resampled_backward, "cpu")
+def _resampled_backward(xp, grad_output, spec):
+    return _resampled(xp, grad_output, spec, True)
+
+
+# --- pooling of signals: images of one line
+
+
+def _windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, int, int] | None:
+    """(taps, stride, padding) of windows along the only line of images; None for others."""
+    if input.ndim != 4 or input.shape[2] != 1 or kernel_size[0] != 1 or padding[0] or not plain(input):
+        return None
+    taps = kernel_size[1]
+    return (taps, stride[1], padding[1]) if taps <= _TAPS and (dilation[1] == 1 or taps == 1) else None
+
+
+@kernel(pooling.max_pool2d_values, "cpu", only_launches=True)
+def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
+    found = _windows(input, kernel_size, stride, padding, dilation)
+    if found is None:
+        return NotImplemented
+    (taps, step, pad), n = found, input.shape[3]
+    geometry = pooling.PoolGeometry.of(kernel_size, stride, padding, dilation)
+    m = geometry.output_size(input.shape[2:], ceil_mode)[1]
+    inside = min(m, -(-pad // step))  # windows before it begin before the line
+    behind = max(inside, min(m, (n + pad - taps) // step + 1))  # those from it on end after the line
+    made = xp.empty((*input.shape[:3], m), input.dtype)
+    count = prod(input.shape[:3])
+    run(lines.max_of_windows(taps, step), [input, made], [n, m, pad, inside, behind], count, m * taps)
+    return made
+
+
+@kernel(pooling.max_pool_gradient, "cpu", only_launches=True)
+def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
+    found = _windows(input, kernel_size, stride, padding, dilation)
+    if found is None or not plain(grad_output, input):
+        return NotImplemented
+    (taps, step, pad), (n, m) = found, (input.shape[3], grad_output.shape[3])
+    made = xp.empty(input.shape, input.dtype)
+    count = prod(input.shape[:3])
+    run(lines.max_of_windows_gradient(taps, step), [grad_output, input, made], [n, m, pad], count, m * taps)
+    return made
+
+
+# --- flips
+
+
+@kernel(rearranging.flip, "cpu", only_launches=True)
+def _flip(xp, input, dims):
+    if not input.size or not input.ndim or not input.flags.c_contiguous or input.itemsize not in (1, 2, 4, 8):
+        return NotImplemented
+    axes = sorted(rearranging.flip_dims(dims, input.ndim))
+    if not axes or axes[-1] - axes[0] != len(axes) - 1:  # not neighbours, which are one dim
+        return NotImplemented
+    before, n, after = (
+        prod(input.shape[: axes[0]]),
+        prod(input.shape[axes[0] : axes[-1] + 1]),
+        prod(input.shape[axes[-1] + 1 :]),
+    )
+    made, bits = xp.empty(input.shape, input.dtype), f"uint{8 * input.itemsize}"
+    if after == 1:
+        run(lines.reversed_lines, [input, made], [n], before, n, bits)
+    else:
+        run(lines.reversed_rows, [input, made], [n, after], before * n, after, bits)
+    return made
+
+
+# --- rows normalized by the root of the mean of their squares
+
+
+@kernel(rms.rms_norm_inference, "cpu", only_launches=True)
+def _rms_norm(xp, input, normalized_shape, weight=None, eps=1e-5):
+    if not plain(input, weight):
+        return NotImplemented
+    width = prod(normalized_shape)
+    made, given = xp.empty(input.shape, input.dtype), [] if weight is None else [weight]
+    write = lines.normalized_by_rms(weight is not None)
+    run(write, [input, *given, made], [width, float(eps)], input.size // width, width)
+    return made
+
+
+# --- rows added by index
+
+
+def _index(index: Any) -> bool:
+    """Return whether a kernel reads the index; no direct launch may, which would not look at its values."""
+    return launch.trials.seen is None and index.dtype == np.int64 and index.flags.c_contiguous
+
+
+@kernel(along.index_add, "cpu")
+def _index_add(xp, input, dim, index, source, *, alpha=1, out=None):
+    if alpha != 1 or out is not None or not plain(input, source) or source.ndim != input.ndim or not input.ndim:
+        return NotImplemented
+    if index.ndim != 1 or not _index(index):
+        return NotImplemented
+    along.check_along(input, dim, index, source, "index_add_")
+    axis = wrap_dim(dim, input.ndim)
+    along.check_bounds(index, input.shape[axis], axis)
+    before, n, after = parts(input.shape, axis)
+    made = xp.empty(input.shape, input.dtype)
+    sizes = [n, len(index), after]
+    run(lines.added_rows(True), [source, index, input, made], sizes, before, (n + len(index)) * after)
+    return made
+
+
+@kernel(embedding.embedding_dense_backward, "cpu")
+def _embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False):
+    if scale_grad_by_freq or not plain(grad_output) or not _index(indices) or not all_below(indices, num_weights):
+        return NotImplemented
+    made, width = xp.zeros((num_weights, grad_output.shape[-1]), grad_output.dtype), grad_output.shape[-1]
+    sizes = [num_weights, indices.size, width]
+    run(lines.added_rows(False), [grad_output, indices.reshape(-1), made], sizes, 1, indices.size * width)
+    if padding_idx is not None and padding_idx >= 0:
+        made[padding_idx] = 0
+    return made

@@ -1,0 +1,144 @@
+"""Kernels along one dim: against the op's own code, and what they leave to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.file_cache import Cache
+from engine.dispatch import OPS
+from engine.kernels import compiler, processor
+from engine.ops import generated
+from engine.ops.generated import launch
+from tests.engine.ops.generated.test_layers import agree, arrays
+
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Code is shared by the tests of this run; every call is launched."""
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    yield
+
+
+def left(name: str, *args: Any, **kwargs: Any) -> bool:
+    """Return whether the kernel leaves a call to the other route."""
+    return generated.variant_of(OPS[name], small=True)(np, *args, **kwargs) is NotImplemented
+
+
+RESAMPLED = [
+    ("upsample_nearest1d", (2, 3, 10), (("nearest", 10, 20, False, None),)),
+    ("upsample_linear1d", (2, 3, 10), (("linear", 10, 23, False, None),)),
+    ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 10, False, None), ("nearest", 6, 9, False, None))),
+    ("upsample_bilinear2d", (1, 2, 7, 6), (("linear", 7, 5, True, None), ("linear", 6, 13, True, None))),
+    ("upsample_bilinear2d", (1, 2, 7, 6), (("linear", 7, 7, False, None), ("linear", 6, 12, False, None))),
+    ("upsample_bicubic2d", (1, 2, 7, 6), (("cubic", 7, 11, False, None), ("cubic", 6, 4, False, None))),
+    ("adaptive_average1d", (2, 3, 12), (("adaptive", 12, 5, False, None),)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name,shape,spec", RESAMPLED)
+def test_resampling_and_its_gradient(name: str, shape: tuple[int, ...], spec: Any, dtype: str) -> None:
+    (x,) = arrays(shape, dtype=dtype)
+    agree(name, x, spec)
+    (g,) = arrays((*shape[:2], *(entry[2] for entry in spec)), dtype=dtype)
+    agree("resampled_backward", g, spec)
+
+
+def test_resampling_of_many_elements_to_one_is_left() -> None:
+    (x,) = arrays((1, 2, 100))
+    assert left("adaptive_average1d", x, (("adaptive", 100, 2, False, None),))
+    assert left("upsample_nearest1d", x, (("nearest", 100, 100, False, None),))
+    assert left("upsample_nearest1d", x.astype("int32"), (("nearest", 100, 200, False, None),))
+
+
+WINDOWS = [(2, 2, 0), (3, 1, 1), (3, 2, 1), (5, 3, 2), (8, 8, 0), (1, 2, 0)]
+
+
+@pytest.mark.parametrize("taps,stride,padding", WINDOWS)
+@pytest.mark.parametrize("length", [17, 64])
+def test_pooling_of_signals(length: int, taps: int, stride: int, padding: int) -> None:
+    x = np.random.default_rng(length).permutation(6 * length).astype("float32").reshape(2, 3, 1, length)
+    geometry = (1, taps), (1, stride), (0, padding), (1, 1)
+    for ceil_mode in (False, True):
+        agree("max_pool2d_values", x, *geometry, ceil_mode)
+        y = OPS["max_pool2d_values"].kernel(np, x, *geometry, ceil_mode)
+        (g,) = arrays(y.shape)
+        agree("max_pool_gradient", g, x, y, *geometry)
+
+
+def test_pooling_of_nan_and_of_nothing_finite() -> None:
+    geometry = (1, 3), (1, 2), (0, 1), (1, 1)
+    x = np.full((1, 2, 1, 9), -np.inf, "float32")
+    x[0, 1, 0, 4] = np.nan
+    agree("max_pool2d_values", x, *geometry, False)
+    y = OPS["max_pool2d_values"].kernel(np, x, *geometry, False)
+    agree("max_pool_gradient", np.arange(10, dtype="float32").reshape(y.shape), x, y, *geometry)
+
+
+def test_pooling_of_images_is_left() -> None:
+    (x,) = arrays((1, 2, 4, 4))
+    assert left("max_pool2d_values", x, (2, 2), (2, 2), (0, 0), (1, 1), False)
+    assert left("max_pool2d_values", x[:, :, :1].copy(), (1, 2), (1, 1), (0, 0), (1, 2), False)
+    assert left("max_pool2d_values", x[:, :, :1].copy(), (1, 9), (1, 1), (0, 4), (1, 1), False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "bool", "int16"])
+@pytest.mark.parametrize("dims", [(-1,), (0,), (1,), (2, 3), (1, 2), (0, 1, 2, 3)])
+def test_flips(dims: tuple[int, ...], dtype: str) -> None:
+    x = (arrays((3, 4, 5, 6))[0] * 2).astype(dtype)
+    agree("flip", x, dims)
+
+
+def test_flips_of_dims_that_are_no_neighbours_are_left() -> None:
+    (x,) = arrays((3, 4, 5))
+    assert left("flip", x, (0, 2))
+    assert left("flip", x.transpose(1, 0, 2), (0,))
+    with pytest.raises(RuntimeError, match="dim 1 appears multiple times"):
+        generated.variant_of(OPS["flip"])(np, x, (1, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape,last", [((3, 5, 48), 1), ((2, 3, 7), 2), ((9,), 1)])
+def test_rms_norm(shape: tuple[int, ...], last: int, dtype: str) -> None:
+    (x,), (weight,) = arrays(shape, dtype=dtype), arrays(shape[-last:], dtype=dtype)
+    agree("rms_norm_inference", x, shape[-last:], weight, 1e-5)
+    agree("rms_norm_inference", x, shape[-last:], None, 0.1)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_rows_added_by_index(dim: int) -> None:
+    (x,) = arrays((4, 5, 6))
+    shape = list(x.shape)
+    shape[dim] = 9
+    (source,) = arrays(tuple(shape))
+    index = np.array([0, 3, 3, 1, 0, 2, 3, 3, 1])
+    agree("index_add", x, dim, index, source)
+    assert left("index_add", x, dim, index.astype("int32"), source)
+    assert left("index_add", x, dim, index, source, alpha=2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradient_of_a_table(dtype: str) -> None:
+    (grad,) = arrays((4, 30, 8), dtype=dtype)
+    index = np.random.default_rng(0).integers(0, 11, (4, 30))
+    agree("embedding_dense_backward", grad, index, 12)
+    agree("embedding_dense_backward", grad, index, 12, 3)
+    assert left("embedding_dense_backward", grad, index, 12, -1, True)
+    assert left("embedding_dense_backward", grad, index.astype("int32"), 12)
+    assert left("embedding_dense_backward", grad, index, 5)  # some are no rows
+
+
+def test_an_index_out_of_range_is_an_error_each_time() -> None:
+    x, source = arrays((64, 16), (100, 16))
+    variant = generated.variant_of(OPS["index_add"], small=True)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="index 64 is out of bounds"):
+            variant(np, x, 0, np.arange(100), source)
+    assert launch.watched(variant, np, (x, 0, np.arange(100) % 64, source), {}) is None  # no launch without a look

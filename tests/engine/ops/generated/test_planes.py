@@ -1,0 +1,59 @@
+"""Kernels over images: against the op's own code, and what they leave to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine.backends.file_cache import Cache
+from engine.kernels import compiler, processor
+from engine.ops.generated import launch
+from tests.engine.ops.generated.test_layers import agree, arrays
+from tests.engine.ops.generated.test_lines import left
+
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Code is shared by the tests of this run; every call is launched."""
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    yield
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (4, 9), (6,)])
+def test_constant_padding(shape: tuple[int, ...], dtype: str) -> None:
+    (x,) = arrays(shape, dtype=dtype)
+    for pad in ((1, 1, 1, 1), (0, 3, 2, 0), (0, 1), (40, 0)):
+        if len(pad) <= 2 * len(shape):
+            for value in (0, 1.5, float("-inf")):
+                agree("constant_pad_nd", x, pad, value)
+
+
+def test_padding_that_is_left() -> None:
+    (x,) = arrays((2, 3, 4, 5))
+    assert left("constant_pad_nd", x, (1, -1))
+    assert left("constant_pad_nd", x, (1, 1, 1, 1, 1, 1))
+    assert left("constant_pad_nd", x.astype("int64"), (1, 1))
+    assert left("constant_pad_nd", x.transpose(0, 2, 3, 1), (1, 1))
+
+
+@pytest.mark.parametrize("taps", [1, 4, 8])
+def test_sums_at_points_of_a_grid(taps: int) -> None:
+    x, weights = arrays((2, 3, 4, 5), (2, taps, 30))
+    (grad,) = arrays((2, 3, 30))
+    index = np.random.default_rng(taps).integers(0, 21, (2, taps, 30))  # 20: outside
+    x[0, 0, 3, 4] = np.inf  # the element before what is outside
+    agree("grid_sums", x, index, weights)
+    x[0, 0, 3, 4] = 1
+    agree("grid_spread", grad, index, weights, (4, 5))
+    agree("grid_products", grad, x, index)
+
+
+def test_points_of_sixteen_elements_are_left() -> None:
+    x, weights = arrays((2, 3, 4, 5), (2, 16, 30))
+    assert left("grid_sums", x, np.zeros((2, 16, 30), "int64"), weights)
