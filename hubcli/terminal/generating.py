@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from hubcli.base import output
 from hubcli.errors import IntegrityError, UsageError
+from hubcli.reading import model_files
 from hubcli.terminal import quantities, shared_options
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ def wanted(options: dict[str, Any]) -> dict[str, Any] | None:
 
 def require_input(spec: str, sources: tuple[str, ...]) -> None:
     """Raise click's error for a missing option where neither --input nor --prompt is given."""
-    if spec.endswith(".gguf"):
-        raise UsageError("a GGUF file continues a text: give --prompt TEXT")
+    folder = Path(spec).expanduser()
+    if spec.endswith(".gguf") or (not sources and folder.is_dir() and model_files.in_folder(folder) is not None):
+        raise UsageError(f"{spec} is a model for text: give --prompt TEXT")
     if not sources:
         context = click.get_current_context()
         parameter = next(one for one in context.command.params if one.name == "sources")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError
+from hubcli.reading.model_files import WEIGHTS
 from hubcli.running import checkpoints
 from hubcli.text import chat, config, tokenizer, weights
 from hubcli.text.network import Decoder
 from hubcli.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _LARGEST_CONFIG, _LARGEST_TOKENS = 1 << 20, 1 << 24  # bytes of config.json; of tokenizer_config.json, with all tokens
 
 
@@ -36,9 +36,9 @@ def find(spec: str) -> Path:
     """
     path = Path(spec).expanduser()
     if path.is_dir():
-        found = next((path / name for name in _WEIGHTS if (path / name).is_file()), None)
+        found = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
         if found is None:
-            raise NotFoundError(f"{spec} has no {_WEIGHTS[0]}", hint="--prompt takes a GGUF file, or such a folder")
+            raise NotFoundError(f"{spec} has no {WEIGHTS[0]}", hint="--prompt takes a GGUF file, or such a folder")
         return found
     if not path.is_file():
         raise NotFoundError(

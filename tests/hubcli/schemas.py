@@ -177,6 +177,9 @@ SCHEMAS: dict[str, Schema] = {
         bytes=COUNT,
         others=each({"type": "string"}),
         metadata={"type": "object"},
+        parameters=COUNT,
+        architecture=maybe(TEXT),
+        context_length=maybe(COUNT),
     ),
     "hub show GGUF": document(
         file=TEXT,

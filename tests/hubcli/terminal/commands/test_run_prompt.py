@@ -172,8 +172,9 @@ def test_control_characters_do_not_reach_the_terminal(folder: Path) -> None:
         (("gpt2", "--prompt", "a", "--top", "3"), 2, "--top does not go with --prompt"),
         (("gpt2", "--prompt", "a", "--sandbox"), 2, "--sandbox does not go with --prompt"),
         (("gpt2", "--tokens", "3"), 2, "--tokens is for --prompt"),
-        (("gpt2",), 2, "Missing option '--input'"),
-        (("llama.gguf", "--input", "x.npy"), 2, "a GGUF file continues a text: give --prompt TEXT"),
+        (("gpt2",), 2, "gpt2 is a model for text: give --prompt TEXT"),
+        ((".",), 2, "Missing option '--input'"),
+        (("llama.gguf", "--input", "x.npy"), 2, "llama.gguf is a model for text: give --prompt TEXT"),
         (("absent.gguf", "--prompt", "a"), 3, "there is no file absent.gguf"),
         ((".", "--prompt", "a"), 3, "has no model.safetensors"),
         (("gpt2/config.json", "--prompt", "a"), 2, "takes a GGUF or safetensors file, not config.json"),
@@ -214,3 +215,11 @@ def test_a_tokenizer_with_more_tokens_than_the_network_is_refused(folder: Path) 
     write_llama(folder / "more.gguf", **{"tokenizer.ggml.tokens": letters})
     result = hub("run", "more.gguf", "--prompt", "~")
     assert result.exit_code == 6 and "the tokenizer has token 64, and more.gguf 64 tokens" in result.stderr
+
+
+def test_a_folder_with_a_model_is_shown(folder: Path) -> None:
+    result = hub("show", "gpt2")
+    rows = dict(line.split(None, 1) for line in result.stdout.splitlines()[:8])
+    assert (result.exit_code, rows["architecture"], rows["parameters"]) == (0, "gpt2", "16,800")
+    assert hub("--json", "show", "gpt2").stdout == hub("--json", "show", "gpt2/model.safetensors").stdout
+    assert "`hub run` with --prompt TEXT" in hub("load", "gpt2").stderr
