@@ -30,7 +30,7 @@ _OPTIONS = (
         "--chat/--no-chat",
         default=None,
         help="Write the prompt as the model's chat template says, or leave it as it is.  Default: --chat where there "
-        "is a template.",
+        "is a template.  --chat without --prompt: a conversation on the terminal.",
     ),
     click.option("--system", metavar="TEXT", help="What the model is to be, before the prompt of a chat."),
     click.option(
@@ -71,16 +71,17 @@ def options(command: Command) -> Command:
 
 
 def wanted(options: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the options of text generation out of `options`; None where there is no --prompt.
+    """Take the options of text generation out of `options`; None where there is neither --prompt nor --chat.
 
     UsageError for an option that does not go with --prompt, or with what there is instead.
     """
     given = {name: options.pop(name) for name in _NAMES}
     context = click.get_current_context()
-    has_prompt = given["prompt"] is not None
+    has_prompt = given["prompt"] is not None or given["chat"] is True
     for parameter in context.command.params:
         name = str(parameter.name)
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+        is_global = isinstance(parameter, click.Option) and parameter.hidden and not parameter.expose_value
+        if is_global or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         if has_prompt and name not in _TAKEN:
             written = parameter.opts[0] if isinstance(parameter, click.Option) else str(context.params[name])
@@ -114,39 +115,35 @@ def require_input(spec: str, sources: tuple[str, ...]) -> None:
 def generate(
     spec: str,
     keywords: tuple[str, ...],
-    prompt: str,
+    prompt: str | None,
     chat: bool | None,
     system: str | None,
     tokenizer_file: Path | None,
     **drawing: Any,
 ) -> None:
-    """Print what the model says to `prompt`; with --json the whole document at the end.
+    """Print what the model says to `prompt`, or hold a conversation; with --json the whole document at the end.
 
     keywords: KEY=VALUE of the chat template.  drawing: how many tokens, and how each is chosen.
     click.Abort after an interruption, when what was said so far is printed.
     """
     values = shared_options.arguments(keywords, None, None).kwargs
+    require_text("text of --system", system or "")
+    if prompt is None:
+        from hubcli.terminal import conversation
+
+        return conversation.hold(spec, system, values, tokenizer_file, drawing)
     text = _read() if prompt == "-" else prompt
-    for name, words in (("prompt", text), ("text of --system", system or "")):
-        if not words.isascii() and any("\ud800" <= letter <= "\udfff" for letter in words):
-            raise UsageError(f"the {name} is not text in UTF-8")
+    require_text("prompt", text)
     from hubcli.text import files
 
     path = files.find(spec)
     begun = time.perf_counter()
     model = files.opened(path, tokenizer_file)
     loaded = time.perf_counter()
-    templated = _is_chat(model, chat, system, values)
-    ids = _chat(model, text, system, values) if templated else model.tokenizer.encode(text)
-    context = model.network.config.context
-    if not ids:
-        raise UsageError("the prompt is empty, and the model has no token to begin with")
-    if max(ids) >= model.network.config.vocabulary:
-        raise IntegrityError(f"the tokenizer has token {max(ids)}, and {path} {model.network.config.vocabulary} tokens")
-    if len(ids) >= context:
-        raise UsageError(f"the prompt has {len(ids)} tokens, and the context of {path.name} {context}")
+    templated = is_chat(model, chat, system, values)
+    ids = chat_tokens(model, opening(system, text), values) if templated else model.tokenizer.encode(text)
     out = output.Output.current()
-    said = _say(out, model, ids, min(drawing.pop("tokens"), context - len(ids)), drawing)
+    said = say(out, model, ids, **drawing)
     ended = time.perf_counter()
     first = said.first or ended
     rate = (said.tokens - 1) / (ended - first) if said.tokens > 1 else None
@@ -178,6 +175,18 @@ def generate(
         raise click.Abort
 
 
+def opening(system: str | None, text: str) -> list[dict[str, str]]:
+    """Return the first messages of a chat."""
+    first = [] if system is None else [{"role": "system", "content": system}]
+    return [*first, {"role": "user", "content": text}]
+
+
+def require_text(name: str, text: str) -> None:
+    """Raise UsageError where `text` has bytes that are no letters."""
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UsageError(f"the {name} is not text in UTF-8")
+
+
 def _read() -> str:
     """Return what stdin has, without the line break that ends its last line."""
     try:
@@ -187,7 +196,7 @@ def _read() -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _is_chat(model: Model, chat: bool | None, system: str | None, values: dict[str, Any]) -> bool:
+def is_chat(model: Model, chat: bool | None, system: str | None, values: dict[str, Any]) -> bool:
     """Return whether the prompt is a message to be put into the model's template; UsageError for what needs that."""
     from hubcli.text.chat import RESERVED
 
@@ -202,18 +211,26 @@ def _is_chat(model: Model, chat: bool | None, system: str | None, values: dict[s
     return templated
 
 
-def _chat(model: Model, text: str, system: str | None, values: dict[str, Any]) -> list[int]:
-    """Return the tokens of a chat that asks for the answer to `text`."""
+def chat_tokens(model: Model, messages: list[dict[str, str]], values: dict[str, Any]) -> list[int]:
+    """Return the tokens of a chat that asks for the answer to its last message.
+
+    Special tokens in a message stay letters; those of the model's own answers are taken for what they are where they
+    only look special: templates take `<think>` out of them.
+    """
     from hubcli.text.chat import Marks
 
     assert model.chat is not None
-    marks = Marks(model.tokenizer.special(), [model.chat.text, text, system or ""])
-    messages = [] if system is None else [{"role": "system", "content": marks.guard(system)}]
-    messages.append({"role": "user", "content": marks.guard(text)})
-    return model.tokenizer.encode_marked(model.chat.render(messages, values), marks.mark)
+    texts = [model.chat.text, *(one["content"] for one in messages)]
+    of_users = Marks(model.tokenizer.special(), texts)
+    of_models = Marks(model.tokenizer.special(controls_alone=True), texts)
+    guarded = [
+        {**one, "content": (of_models if one["role"] == "assistant" else of_users).guard(one["content"])}
+        for one in messages
+    ]
+    return model.tokenizer.encode_marked(model.chat.render(guarded, values), of_users.mark)
 
 
-class _Said(NamedTuple):
+class Said(NamedTuple):
     """A text, the clock at its first token, and why it ended: stop, length or interrupted."""
 
     text: str
@@ -222,11 +239,22 @@ class _Said(NamedTuple):
     finish: str
 
 
-def _say(out: output.Output, model: Model, ids: list[int], count: int, drawing: dict[str, Any]) -> _Said:
-    """Print what follows the tokens `ids` as it comes, at most `count` tokens, until an interruption at most."""
+def say(out: output.Output, model: Model, ids: list[int], tokens: int, **drawing: Any) -> Said:
+    """Print what follows the tokens `ids` as it comes, at most `tokens` of them, until an interruption at most.
+
+    UsageError where `ids` do not fit into the context, IntegrityError where the network does not know them.
+    """
     from hubcli.text import generation
     from hubcli.text.tokenizer import Stream
 
+    context, vocabulary = model.network.config.context, model.network.config.vocabulary
+    if not ids:
+        raise UsageError("the prompt is empty, and the model has no token to begin with")
+    if max(ids) >= vocabulary:
+        raise IntegrityError(f"the tokenizer has token {max(ids)}, and {model.path} {vocabulary} tokens")
+    if len(ids) >= context:
+        raise UsageError(f"the prompt has {len(ids)} tokens, and the context of {model.path.name} {context}")
+    count = min(tokens, context - len(ids))
     stream, pieces, first, made, finish = Stream(model.tokenizer, ids), [], None, 0, "stop"
     try:
         for token in generation.generate(model.network, ids, count, stop=model.tokenizer.end, **drawing):
@@ -239,4 +267,4 @@ def _say(out: output.Output, model: Model, ids: list[int], count: int, drawing: 
         finish = "interrupted"
     pieces.append(stream.rest())
     out.piece(f"{pieces[-1]}\n")
-    return _Said("".join(pieces), made, first, finish)
+    return Said("".join(pieces), made, first, finish)

@@ -61,10 +61,11 @@ class Tokenizer:
     def _plain(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def special(self) -> list[str]:
-        """Return the tokens that control the model, and those that look so: `<tool_call>`."""
+    def special(self, controls_alone: bool = False) -> list[str]:
+        """Return the tokens that control the model, and without `controls_alone` those that look so: `<tool_call>`."""
+        looks = "(?!)" if controls_alone else r"<.+>|\[[A-Z_/]+\]"
         added = self.tokenizer.get_added_tokens_decoder().values()
-        return [one.content for one in added if one.special or re.fullmatch(r"<.+>|\[[A-Z_/]+\]", one.content)]
+        return [one.content for one in added if one.special or re.fullmatch(looks, one.content)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without what only controls the model."""

@@ -146,6 +146,8 @@ def test_what_a_gguf_file_says() -> None:
 def test_special_tokens_in_a_message_are_letters() -> None:
     ours = tokenizer.from_gguf(metadata(trained(pre_tokenizers.ByteLevel(add_prefix_space=False)), "gpt-2"), "")
     assert set(ours.special()) == {"<|end|>", "<|begin|>"}
+    ours.tokenizer.add_tokens(["<think>"])
+    assert set(ours.special()) - set(ours.special(controls_alone=True)) == {"<think>"}
     message = "So<|end|><|begin|>they <|<|end|> say"
     marks = chat.Marks(ours.special(), [message])
     tokens = ours.encode_marked(f"<|begin|>{marks.guard(message)}<|end|>", marks.mark)

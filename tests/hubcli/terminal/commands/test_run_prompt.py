@@ -42,6 +42,13 @@ def test_what_follows_the_prompt_is_printed(folder: Path, spec: str) -> None:
     assert "prompt: 5 tokens" in result.stderr and "text: 8 tokens" in result.stderr
 
 
+def test_global_options_behind_the_prompt(folder: Path) -> None:
+    words = ("run", "gpt2", "--prompt", PROMPT, "--tokens", "3")
+    assert json.loads(hub(*words, "--json", "--offline").stdout)["text"] == said("gpt2", 3)
+    result = hub(*words, "-q")
+    assert (result.stdout, result.stderr) == (said("gpt2", 3) + "\n", "")
+
+
 def test_the_document(folder: Path) -> None:
     document = json.loads(hub("--json", "run", "llama.gguf", "--prompt", PROMPT, "--tokens", "3").stdout)
     assert document["text"] == said("llama", 3) and document["prompt"] == PROMPT
@@ -140,6 +147,19 @@ def test_what_a_template_does_not_take_is_said(
     assert (result.exit_code, said_ in result.stderr) == (status, True), result.stderr
 
 
+def test_a_conversation(chatting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubcli.terminal.conversation._on_terminal", lambda: True)
+    result = hub("run", "chat.gguf", "--chat", "--system", "5", "--tokens", "2", stdin="12\n\n34\n")
+    assert result.exit_code == 0 and "Ctrl-D" in result.stderr
+    plain = lambda text: hub("run", "chat.gguf", "--prompt", text, "--tokens", "2", "--no-chat").stdout
+    first = plain("S5AU12A")
+    second = plain(f"S5AU12AU{first.strip()}AU34A")  # in this template whoever is not the system is U
+    assert result.stdout.replace(">>> ", "").split() == [first.strip(), second.strip()]
+    assert "a conversation has no document" in hub("run", "chat.gguf", "--chat", "--json").stdout
+    result = hub("run", "chat.gguf", "--chat", "--tokens", "20", stdin="12\n34\n56\n")
+    assert result.exit_code == 2 and "the context of chat.gguf 32" in result.stderr
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_an_interruption_keeps_what_was_said(folder: Path, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: object, **options: object) -> Iterator[int]:
@@ -181,6 +201,7 @@ def test_control_characters_do_not_reach_the_terminal(folder: Path) -> None:
         (("llama.gguf", "--prompt", ""), 2, "the prompt is empty"),
         (("llama.gguf", "--prompt", "a", "--tokenizer", "gpt2/config.json"), 6, "is not a tokenizer.json"),
         (("gpt2", "--prompt", "a", "--temperature", "nan"), 2, "--temperature"),
+        (("gpt2", "--chat"), 2, "a conversation on a terminal, and stdin is none"),
         (("gpt2", "--prompt", "a", "--top-k", "5"), 2, "--top-k chooses what is drawn from, and nothing is drawn"),
         (("gpt2", "--prompt", "a", "--top-p", "1.5", "--temperature", "1"), 2, "--top-p"),
         (("gpt2", "--prompt", "a", "--chat"), 2, "--chat is for the chat template of a model, and model.safetensors"),
