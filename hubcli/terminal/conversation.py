@@ -9,7 +9,7 @@ from typing import Any
 
 from hubcli.base import output
 from hubcli.errors import UsageError
-from hubcli.terminal import generating
+from hubcli.terminal import answers
 
 _PROMPT = ">>> "
 
@@ -32,7 +32,7 @@ def hold(
     from hubcli.text import files
 
     model = files.opened(files.find(spec), tokenizer_file)
-    generating.is_chat(model, True, system, values)
+    answers.is_chat(model, True, system, values)
     with contextlib.suppress(ImportError):  # lines that can be edited; Windows has its own
         import readline  # noqa: F401
     out.message("Ctrl-C ends an answer, Ctrl-D the conversation")
@@ -40,9 +40,9 @@ def hold(
     while (text := _line()) is not None:
         if not text.strip():
             continue
-        generating.require_text("message", text)
-        more = [{"role": "user", "content": text}] if messages else generating.opening(system, text)
-        said = generating.say(out, model, generating.chat_tokens(model, messages + more, values), **drawing)
+        answers.require_text("message", text)
+        more = [{"role": "user", "content": text}] if messages else answers.opening(system, text)
+        said = answers.say(out, model, answers.chat_tokens(model, messages + more, values), **drawing)
         messages += [*more, {"role": "assistant", "content": said.text}]
 
 
