@@ -14,7 +14,7 @@ from typing import Literal, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from hubcli.base import settings
-from hubcli.errors import UsageError
+from hubcli.errors import NotFoundError, UsageError
 
 _HINT = "write owner/repo[:ref], host/owner/repo[:ref], a URL[@ref], or a folder such as ./dir"
 # patterns are compiled where they are used: no command needs them all
@@ -26,6 +26,16 @@ _URL_PATH = r"[A-Za-z0-9_.~%/+-]+\Z"
 _PLAIN = r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(:[^@]*)?\Z"
 _COMMIT = r"[0-9a-f]{40}([0-9a-f]{24})?\Z"  # by SHA-1, or by SHA-256
 _SCP = r"([^:/]*)@(\[[^\]]*\]|[^:/\[]*)(?:[:/](.*))?\Z"
+# what to do with a file that stands where a repository is expected, by its suffix
+_SHOW = "`hub show {0}` describes it"
+_FILES = {
+    ".gguf": f"{_SHOW}, `hub run {{0}} --prompt TEXT` generates text with it",
+    ".safetensors": f"{_SHOW}, `hub run {{0}} --prompt TEXT` generates text with a model that it belongs to",
+    ".onnx": f"{_SHOW}, `hub run {{0}} --input FILE` runs it",
+    ".pt": f"{_SHOW}, `hub run {{0}} --input FILE` runs it where it is a TorchScript archive",
+    ".pth": _SHOW,
+    ".json": "a repository is owner/repo, a URL or a folder",
+}
 _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "codeberg.org")
 _PORTS = {"https": "443", "http": "80", "ssh": "22"}
 _NOT_IN_REF = r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//"
@@ -59,6 +69,7 @@ class RepoSpec:
             raise UsageError("the spec is empty", hint=_HINT)
         if text != text.strip() or not text.isprintable():
             raise UsageError(f"spec {text!r} contains spaces or control characters", hint=_HINT)
+        _refuse_file(text)
         if text[0] in "./~" or ("/" not in text and ":" not in text and os.path.isdir(text)):
             return cls._local(text)
         if not re.match(_PLAIN, text):
@@ -239,6 +250,17 @@ def canonical_host(host: str, where: str) -> str:
             raise UsageError(f"{where}: a zone such as %{address.scope_id} has no place here")
         name = f"[{address.compressed}]"
     return f"{name}:{port}" if port else name
+
+
+def _refuse_file(text: str) -> None:
+    """Raise an error where the spec is the name of a file: UsageError, NotFoundError for one that is not there."""
+    hint = next((hint for suffix, hint in _FILES.items() if text.endswith(suffix)), None)
+    if hint is None or "://" in text:
+        return
+    if os.path.isfile(os.path.expanduser(text)):
+        raise UsageError(f"{text} is a file, not a repository", hint=hint.format(text), spec=text)
+    if "/" not in text and ":" not in text and not os.path.isdir(text):
+        raise NotFoundError(f"there is no file {text}", hint="a repository is owner/repo, a URL or a folder", spec=text)
 
 
 def _check(pattern: str, value: str, part: str, text: str) -> None:

@@ -17,6 +17,8 @@ from hubcli.cache import links, ref_table
 from hubcli.cache.ref_table import Kind, Published, Table
 from hubcli.errors import NotFoundError
 
+_MONTH = 30 * 86400  # seconds
+
 
 @dataclass(frozen=True)
 class Checkout:
@@ -50,6 +52,11 @@ class Checkout:
             return None
         command = f"hub pull {shlex.quote(str(self.spec))} --force-reload"
         return f"this copy of branch {self.ref} was checked {self._age()} ago, `{command}` fetches it anew"
+
+    def overdue(self) -> str | None:
+        """Return the same where nobody has asked the remote for a month, else None."""
+        old = self.checked_at is not None and time.time() - self.checked_at > _MONTH
+        return self.renewal() if old else None
 
     def _age(self) -> str | None:
         if self.kind != "branch" or self.checked_at is None:

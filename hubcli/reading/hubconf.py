@@ -89,10 +89,15 @@ def read(path: Path) -> HubConf:
     """Read `hubconf.py` of the checkout or folder `path`, executing nothing."""
     file = path / "hubconf.py"
     if not file.exists():
-        raise HubconfNotFoundError(
-            f"no hubconf.py in {path}",
-            hint="a repository for hub has a hubconf.py at its top",
-        )
+        hint = "a repository for hub has a hubconf.py at its top"
+        from hubcli.reading import model_files  # for this hint alone
+
+        found = model_files.in_folder(path)
+        if found is not None:
+            hint = (
+                f"it has {found.name}: `hub show` describes that, `hub run` with --prompt TEXT generates text with it"
+            )
+        raise HubconfNotFoundError(f"no hubconf.py in {path}", hint=hint)
     reader = Reader(path)
     try:
         module = reader.load(file)

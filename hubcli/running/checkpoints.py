@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import pickle
 import shlex
@@ -22,6 +23,7 @@ from hubcli.cache.weights import Weight
 from hubcli.errors import HubError, IntegrityError, LockMismatchError, NotFoundError, UsageError
 from hubcli.net.http import fetch as http
 from hubcli.net.storage import huggingface
+from hubcli.reading import model_files
 from hubcli.running import frameworks, gguf_files, isolation
 
 _NAMED = 8  # names that a hint gives
@@ -117,6 +119,12 @@ def find(text: str) -> Path | None:
     return path if path.is_file() and (named or text.startswith((".", os.sep, "~"))) else None
 
 
+def in_folder(text: str) -> Path | None:
+    """Return the weights in the folder that SPEC names, where it is one without hubconf.py."""
+    path = Path(os.path.expanduser(text))
+    return model_files.in_folder(path) if path.is_dir() and "://" not in text else None
+
+
 def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return what `hub show` reports of a checkpoint: its tensors, and the names of what else is in it.
 
@@ -140,6 +148,8 @@ def document(path: Path, names: Sequence[str]) -> dict[str, Any]:
         "bytes": described.bytes,
         "others": list(described.others),
         "metadata": dict(described.metadata),
+        "parameters": sum(math.prod(shape) for _, shape, _ in described.tensors),
+        **model_files.facts(path),
     }
     if described.format == "gguf":
         del found["others"]  # it holds nothing else

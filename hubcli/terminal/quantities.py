@@ -66,6 +66,7 @@ class _Finite(click.FloatRange):
 
 SECONDS = _Finite(0.1, 1e9, "number of seconds")
 TEMPERATURE = _Finite(0, 100, "temperature")
+SHARE = _Finite(0, 1, "probability")
 SIZE = _Quantity("size")
 DURATION = _Quantity("time")
 

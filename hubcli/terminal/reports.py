@@ -78,6 +78,11 @@ def package(document: dict[str, Any]) -> str:
 
 def checkpoint(document: dict[str, Any]) -> str:
     plain = {"file": document["file"], "format": document["format"], "size": output.size(document["size"])}
+    if document["architecture"] is not None:
+        plain["architecture"] = document["architecture"]
+    plain["parameters"] = f"{document['parameters']:,}"
+    if document["context_length"] is not None:
+        plain["context length"] = f"{document['context_length']:,}"
     plain["tensors"] = f"{len(document['tensors'])} ({output.size(document['bytes'])})"
     plain["files"] = ", ".join(document["files"])
     plain["metadata"] = ", ".join(f"{key}={value}" for key, value in document["metadata"].items()) or "-"

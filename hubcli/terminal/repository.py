@@ -126,6 +126,9 @@ def chosen(
     name = choice.entrypoint(found, entrypoint, str(checkout.spec), command, renewal=checkout.renewal())
     require_fit(checkout, found, name, given)
     gates.require(checkout, name, execution.request)
+    overdue = checkout.overdue()
+    if overdue is not None and not settings.current().offline:
+        output.message(overdue)
     return checkout, name
 
 

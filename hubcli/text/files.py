@@ -10,23 +10,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hubcli.errors import HubError, IntegrityError, NotFoundError, UsageError
+from hubcli.reading.model_files import WEIGHTS
 from hubcli.running import checkpoints
-from hubcli.text import config, tokenizer, weights
+from hubcli.text import chat, config, tokenizer, weights
 from hubcli.text.network import Decoder
 from hubcli.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-_LARGEST_CONFIG = 1 << 20  # bytes
+_LARGEST_CONFIG, _LARGEST_TOKENS = 1 << 20, 1 << 24  # bytes of config.json; of tokenizer_config.json, with all tokens
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network and its tokenizer."""
+    """A network, its tokenizer, and its chat template if it has one."""
 
     path: Path
     network: Decoder
     tokenizer: Tokenizer
+    chat: chat.Template | None
 
 
 def find(spec: str) -> Path:
@@ -36,9 +37,9 @@ def find(spec: str) -> Path:
     """
     path = Path(spec).expanduser()
     if path.is_dir():
-        found = next((path / name for name in _WEIGHTS if (path / name).is_file()), None)
+        found = next((path / name for name in WEIGHTS if (path / name).is_file()), None)
         if found is None:
-            raise NotFoundError(f"{spec} has no {_WEIGHTS[0]}", hint="--prompt takes a GGUF file, or such a folder")
+            raise NotFoundError(f"{spec} has no {WEIGHTS[0]}", hint="--prompt takes a GGUF file, or such a folder")
         return found
     if not path.is_file():
         raise NotFoundError(
@@ -63,9 +64,10 @@ def _of_gguf(path: Path, tokenizer_file: Path | None) -> Model:
     if len(embedding) != 2:
         raise IntegrityError(f"{path} has no matrix token_embd.weight, which a model for text begins with")
     sizes = config.of_gguf(metadata, embedding[0], str(path))
-    words = (
-        tokenizer.from_gguf(metadata, str(path)) if tokenizer_file is None else tokenizer.from_file(tokenizer_file, {})
-    )
+    if tokenizer_file is None:
+        words = tokenizer.from_gguf(metadata, str(path))
+    else:
+        words = tokenizer.from_file(tokenizer_file, {"eos_token_id": metadata.get("tokenizer.ggml.eos_token_id")})
     sizes.check(str(path))
     count = sum(math.prod(shape) for shape in shapes.values())
     weights.require_memory(sum(weights.bytes_of(tensor) for tensor in file.tensors.values()), count, str(path))
@@ -73,31 +75,38 @@ def _of_gguf(path: Path, tokenizer_file: Path | None) -> Model:
     divisors = weights.divisors(tensors)
     if divisors:
         sizes = replace(sizes, frequencies=divisors).check(str(path))
-    return Model(path, weights.network(sizes, tensors, str(path)), words)
+    return Model(path, weights.network(sizes, tensors, str(path)), words, chat.of_gguf(metadata, str(path)))
 
 
 def _of_safetensors(path: Path, tokenizer_file: Path | None) -> Model:
     import engine
 
-    described = path.parent / "config.json"
-    values = _json(described)
-    sizes = config.of_json(values, str(described)).check(str(described))
+    file = path.parent / "config.json"
+    values = _json(file, _LARGEST_CONFIG)
+    sizes = config.of_json(values, str(file)).check(str(file))
     beside = tokenizer_file or path.parent / "tokenizer.json"
     if not beside.is_file():
         raise NotFoundError(f"there is no {beside}", hint="give the tokenizer: --tokenizer tokenizer.json")
-    words = tokenizer.from_file(beside, values)
+    described, named, ends = (
+        _json(path.parent / name, _LARGEST_TOKENS, {})
+        for name in ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+    )
+    words = tokenizer.from_file(beside, values, ends, named, described)
     tensors = _read(path, lambda: engine.load(path))
     count = sum(one.numel() for one in tensors.values())
     weights.require_memory(sum(one.nbytes for one in tensors.values()), count, str(path))
-    return Model(path, weights.network(sizes, tensors, str(path)), words)
+    return Model(path, weights.network(sizes, tensors, str(path)), words, chat.beside(path.parent, described, named))
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path, largest: int, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the object in a file of at most `largest` bytes; `default` or NotFoundError where there is none."""
     try:
-        if path.stat().st_size > _LARGEST_CONFIG:
-            raise IntegrityError(f"{path} is larger than {_LARGEST_CONFIG} bytes")
+        if path.stat().st_size > largest:
+            raise IntegrityError(f"{path} is larger than {largest} bytes")
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
+        if default is not None:
+            return default
         raise NotFoundError(
             f"there is no {path}, which says what network the weights are of",
             hint="config.json and tokenizer.json stand beside the weights; a GGUF file needs neither",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 _CONTROL, _USER_DEFINED = 3, 4  # of tokenizer.ggml.token_type
 _LONGEST = 256  # characters of a token that pairs are merged to; the cuts of a longer one take its square
 _INCOMPLETE = "�"  # what a decoder makes of the first bytes of a letter
+# Special tokens after which an answer is over, whatever a file says: many name the end of a document alone.
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "<|end_of_text|>")
 
 # Expressions that cut text into words before pairs are merged, by the names that llama.cpp gives them in
 # tokenizer.ggml.pre; they are those of the published tokenizer.json files.  None: GPT-2's own rule for bytes.
@@ -40,6 +43,29 @@ class Tokenizer:
         """Return the tokens of a text, `begin` before them."""
         ids = list(self.tokenizer.encode(text, add_special_tokens=self.begin is None).ids)
         return ids if self.begin is None or ids[:1] == [self.begin] else [self.begin, *ids]
+
+    def encode_marked(self, text: str, mark: str) -> list[int]:
+        """Return the tokens of a rendered chat: `begin` is the template's business, each `mark` begins a text anew.
+
+        `chat.Marks` says why.  What stands behind a mark is the rest of a special token; it is encoded behind a line
+        break, whose tokens are then left out: SentencePiece begins texts with a space.
+        """
+        first, *rest = text.split(mark)
+        ids = self._plain(first)
+        line = self._plain("\n")
+        for part in rest:
+            found = self._plain(f"\n{part}")
+            ids += found[len(line) :] if found[: len(line)] == line else self._plain(part)
+        return ids
+
+    def _plain(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def special(self, controls_alone: bool = False) -> list[str]:
+        """Return the tokens that control the model, and without `controls_alone` those that look so: `<tool_call>`."""
+        looks = "(?!)" if controls_alone else r"<.+>|\[[A-Z_/]+\]"
+        added = self.tokenizer.get_added_tokens_decoder().values()
+        return [one.content for one in added if one.special or re.fullmatch(looks, one.content)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without what only controls the model."""
@@ -77,16 +103,21 @@ class Stream:
         return new
 
 
-def from_file(path: Path, special: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json; `special` are the values of the config.json beside it."""
+def from_file(path: Path, *special: Mapping[str, Any]) -> Tokenizer:
+    """Return the tokenizer of a tokenizer.json; `special` are the values of files beside it that say which tokens end
+    a text: `eos_token_id` or `eos_token`."""
     library = _library()
     try:
         found = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exceptions
         raise IntegrityError(f"{path} is not a tokenizer.json: {str(error)[:200]}") from None
-    end = special.get("eos_token_id")
-    ends = end if isinstance(end, list) else [end]
-    return Tokenizer(found, None, frozenset(one for one in ends if isinstance(one, int)))
+    ends: list[object] = []
+    for values in special:
+        end, word = values.get("eos_token_id"), values.get("eos_token")
+        ends += end if isinstance(end, list) else [end]
+        word = word.get("content") if isinstance(word, dict) else word
+        ends += [found.token_to_id(word)] if isinstance(word, str) else []
+    return Tokenizer(found, None, _known_ends(found) | {one for one in ends if type(one) is int})
 
 
 def from_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
@@ -117,8 +148,13 @@ def from_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     made.add_tokens(added[_USER_DEFINED])
     begin = _token(metadata, "bos_token_id", len(tokens))
     wanted = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")
-    ends = {_token(metadata, name, len(tokens)) for name in ("eos_token_id", "eot_token_id")}
-    return Tokenizer(made, begin if wanted else None, frozenset(one for one in ends if one is not None))
+    ends = {_token(metadata, name, len(tokens)) for name in ("eos_token_id", "eot_token_id", "eom_token_id")}
+    return Tokenizer(made, begin if wanted else None, _known_ends(made) | {one for one in ends if one is not None})
+
+
+def _known_ends(made: Any) -> frozenset[int]:
+    added = made.get_added_tokens_decoder().items()
+    return frozenset(number for number, one in added if one.special and one.content in _ENDS)
 
 
 def _token(metadata: Mapping[str, Any], name: str, count: int) -> int | None:

@@ -65,13 +65,13 @@ def run(
     one string.  Images are prepared by the transform that the entrypoint offers, unless options say
     how: one beside the model or in it, that of its weights, or what its configuration says.  Results
     of several files are put together along the first dimension.
-    With --prompt SPEC is a GGUF file, or safetensors with config.json and tokenizer.json beside it, and
-    what follows the prompt is printed as it comes.
+    With --prompt SPEC is a GGUF file, or safetensors with config.json and tokenizer.json beside it.
+    Printed is the answer, where the model has a chat template (-k sets what that reads), or what follows.
     """
     out = output.Output.current()
     text = generating.wanted(options)
     if text is not None:
-        return generating.generate(spec, **text)
+        return generating.generate(spec, keywords, **text)
     generating.require_input(spec, sources)
     if target == "-" and out.json:
         raise UsageError("--output - and --json would share stdout", hint="give --output a file")

@@ -23,7 +23,7 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None, allow: t
     Of a TorchScript archive (model.pt): its methods with their types, its modules, its parameters.
     Of a torch.package archive: its modules, its pickles and what they name; none of its code runs.
     Of an ONNX file: its inputs, outputs, operators and size.
-    Of a checkpoint (.pth, .safetensors, or the .index.json of one in several files): its tensors.
+    Of a checkpoint (.pth, .safetensors, the .index.json of several files, a folder with these): its tensors.
     Of a GGUF file: also the architecture, the context length, the kinds of quantization, the metadata.
     """
     from hubcli.running import archives, checkpoints, onnx_files
@@ -35,7 +35,7 @@ def show(spec: str, locked: bool, frozen: bool, lock_file: Path | None, allow: t
         document_ = onnx_files.described(file)
         output.Output.current().result(document_, lambda: output.printable(reports.onnx(document_)))
         return
-    archive = archives.find(spec) or checkpoints.find(spec)
+    archive = archives.find(spec) or checkpoints.find(spec) or checkpoints.in_folder(spec)
     if archive is not None and not archives.is_archive(archive):
         document_ = checkpoints.document(archive, allow)
         report = reports.gguf if document_["format"] == "gguf" else reports.checkpoint

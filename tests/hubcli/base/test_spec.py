@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubcli.base.spec import RepoSpec
-from hubcli.errors import UsageError
+from hubcli.errors import NotFoundError, UsageError
 from hubcli.net.http import secret_scope
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -203,3 +203,24 @@ def test_consent_is_bound_to_one_spelling_of_an_ipv6_address(url: str, same: str
     assert secret_scope.hosts(url) == secret_scope.hosts(same)
     assert secret_scope.hosts("https://[::1]/x") != secret_scope.hosts("https://[::2]/x")
     assert secret_scope.hosts("https://[::1/x") == frozenset()
+
+
+def test_a_file_is_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    for name, hint in (
+        ("m.gguf", "`hub run m.gguf --prompt TEXT` generates text with it"),
+        ("./m.gguf", "`hub run ./m.gguf --prompt TEXT` generates text with it"),
+        ("a/m.safetensors", "`hub show a/m.safetensors` describes it"),
+        ("net.onnx", "`hub run net.onnx --input FILE` runs it"),
+        ("a/config.json", "a repository is owner/repo, a URL or a folder"),
+    ):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(UsageError, match="is a file, not a repository") as raised:
+            RepoSpec.parse(name)
+        assert hint in str(raised.value.hint)
+    with pytest.raises(NotFoundError, match=r"there is no file absent\.gguf"):
+        RepoSpec.parse("absent.gguf")
+    (tmp_path / "folder.gguf").mkdir()
+    assert RepoSpec.parse("folder.gguf").kind == "local"
+    assert RepoSpec.parse("owner/net.pt").kind == RepoSpec.parse("owner/net.json:v1").kind == "remote"

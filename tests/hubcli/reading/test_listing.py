@@ -86,7 +86,7 @@ EXACT = {
     "    def net(): pass",
     "modules": "import os.path as p, xml.dom as d\nimport logging\nlogger = logging.getLogger('x')",
     "iterators": "a = filter(None, [1])\nb = map(str, [1])\nc = (x for x in [1])\nd = zip([1], [2])\n"
-    "e = open(__file__)",
+    "e = open(__file__)\ne.close()",
     "constants": "from math import pi, sqrt\nfrom os import sep, environ\nfrom sys import path\n"
     "from string import digits",
     "typing": "from typing import Optional, List, Any, TYPE_CHECKING, Callable\nShape = List[int]\n"
@@ -146,7 +146,6 @@ def both(root: Path, text: str) -> tuple[hubconf.HubConf, set[str]]:
 
 
 @pytest.mark.parametrize("text", EXACT.values(), ids=EXACT.keys())
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_exactly_what_torch_hub_lists(tmp_path: Path, text: str) -> None:
     read, truth = both(tmp_path, text)
     assert {entry.name for entry in read.entrypoints} == truth

@@ -55,6 +55,18 @@ def test_for_people(repo: Repository) -> None:
         assert "entrypoints   net" in result.stdout
 
 
+def test_a_branch_that_nobody_has_asked_for_in_a_month(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.commit({"hubconf.py": "def net():\n    pass\n"})
+    CliRunner().invoke(cli.hub, ["pull", "o/r"])
+    load = lambda *words: CliRunner().invoke(cli.hub, [*words, "load", "o/r", "net", "--trust", "once"]).stderr
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 29 * 86400)
+    assert "this copy" not in load()
+    monkeypatch.setattr(time, "time", lambda: now + 31 * 86400)
+    assert "this copy of branch main was checked 31 days ago, `hub pull o/r --force-reload` fetches it anew" in load()
+    assert "this copy" not in load("--offline") and "this copy" not in load("-q")
+
+
 def test_the_age_of_a_branch(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.commit({"hubconf.py": "def net():\n    pass\n"})
     CliRunner().invoke(cli.hub, ["pull", "o/r"])
