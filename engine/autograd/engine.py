@@ -486,7 +486,7 @@ def _before(extra: Extra, grads: list[Any]) -> None:
             if changed is not None:
                 grads[:] = changed
     if extra.also_saved is not None:
-        extra.also_saved.check()
+        extra.also_saved.check(registered.wrap)
 
 
 def _after(extra: Extra, result: Sequence[Any], grads: list[Any]) -> Sequence[Any]:

@@ -144,12 +144,11 @@ class AlsoSaved:
             if unpack is not None:
                 self.entries.append((unpack,))
                 continue
-            if t.is_sparse or t.is_sparse_csr:  # its values are in the graph, not itself
-                self.entries.append((t, t._vc, t._vc[-1], f"{t.type()} {list(t.shape)}"))
-                continue
-            edge = t._edge if t._view is None else t._view.edge
+            edge = None
+            if not (t.is_sparse or t.is_sparse_csr):  # of such the values are in the graph, not itself
+                edge = t._edge if t._view is None else t._view.edge
             mine = edge is not None and edge[0] is node  # the Tensor of an output would tie a cycle
-            self.entries.append((t._array if mine else t, t._vc, t._vc[-1], f"{t.type()} {list(t._array.shape)}"))
+            self.entries.append((t._array if mine else t, t._vc, t._vc[-1]))
 
     def renewed(self, result: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
         """`result`, the recorded gradients of a node that was given `grads`, whose nodes save `again`."""
@@ -160,15 +159,16 @@ class AlsoSaved:
                 r.grad_fn._more().also_saved.entries.extend(self.again)
         return made
 
-    def check(self) -> None:
-        """Raise where the graph was freed, or something in it was written to since."""
+    def check(self, wrap: Callable[[Any], Any]) -> None:
+        """Raise where the graph was freed, or something in it was written to since.  wrap(array) is a Tensor of it."""
         if self.entries is None:
             second_time()
         for entry in self.entries:
             if len(entry) == 1:
                 entry[0]()
             elif entry[1][0] != entry[2]:
-                modified(entry[3], "", entry[1][0], entry[2])
+                saved = entry[0] if hasattr(entry[0], "_vc") else wrap(entry[0])
+                modified(f"{saved.type()} {list(saved.shape)}", "", entry[1][0], entry[2])
 
     def free(self) -> None:
         """Forget what was saved."""

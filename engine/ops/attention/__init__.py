@@ -83,6 +83,9 @@ def scaled_dot_product_attention(
             factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
             if not (mode.enabled and (query._requires_grad or key._requires_grad or value._requires_grad)):
                 return attention(query, key, value, None, None, factor)[0]  # there is no node that saves anything
+            if q.ndim == 4 and q.shape[-1] == v.shape[-1]:  # `flash`
+                result = attention(query, key, value, None, None, factor)[0]
+                return guard(result, result)
             return _attended(query, key, value, None, None, factor)
     _check_sdpa(query, key, value, attn_mask)
     fused = query.device.type == "cuda" and _fused(query, key, value, attn_mask, dropout_p, enable_gqa)
