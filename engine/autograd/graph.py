@@ -367,25 +367,20 @@ def accumulate_edge(leaf: Any) -> Edge:
 
 
 def edge_of(tensor: Any) -> Edge:
-    """The edge of a tensor that requires grad: history, regenerated for a stale view, else accumulation."""
+    """The edge of a tensor that requires grad: history, regenerated for a stale view, else accumulation.
+
+    A view without history requires grad as its base does; what is computed with it reaches neither of them.
+    """
     if tensor._view is not None:
         edge: Edge | None = view_edge(tensor)
         if edge is not None:
             return edge
+        if requires_grad_of(tensor._base):
+            return accumulate_edge(registered.wrap(tensor._array))
     elif tensor._edge is not None:
         edge = tensor._edge
         return edge
     return accumulate_edge(tensor)
-
-
-def unrecorded(tensor: Any) -> bool:
-    """The `_requires_grad` of a view of `tensor`, which says that it requires grad, where no history is recorded.
-
-    False where the base is a leaf that does, as in torch: what is computed with the view never reaches the leaf, and
-    it may be written to.
-    """
-    base = tensor if tensor._base is None else tensor._base
-    return mode.inference or base._edge is not None or not requires_grad_of(base)
 
 
 class GradientEdge(NamedTuple):

@@ -321,9 +321,7 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
     record_call(w, record, plan, inplace=False)
     if record.view:
         w(f"_t._view = View(None, _v[0], {view_step(record)}, _mode.enabled)")
-        w("if _r_input: _t._requires_grad = unrecorded(input) if _r_input is True else _r_input")
-        w("elif input._view is None and _r.dtype in INEXACT: _t._requires_grad = MAYBE")
-        w("else: _t._requires_grad = False")
+        w("_t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT else False)")  # as the base does
     else:
         w("_t._requires_grad = False")
         w("_t._edge = None")
@@ -365,8 +363,7 @@ def _several(w: Text, record: Op, plan: FormulaReads) -> None:
         if record.view:
             w("return tuple(_ts)", 2)
     if record.view:
-        w("_m = unrecorded(input) if _r_input is True else _r_input or (None if input._view is None else False)")
         w("for _i, _t in enumerate(_ts):")
         w(f"_t._view = View(None, _t._vc[0], {many_step(record)}, _mode.enabled, _mode.enabled)", 1)
-        w("_t._requires_grad = _m if _m is not None else (MAYBE if _t._array.dtype in INEXACT else False)", 1)
+        w("_t._requires_grad = _r_input or (MAYBE if _t._array.dtype in INEXACT else False)", 1)
     w("return tuple(_ts)" if record.many else "return _Result(*_ts)")

@@ -460,5 +460,4 @@ SHARED.update(
     mark=mark,
     record_traceback=anomaly.record,
     follow=follow,
-    unrecorded=graph.unrecorded,
 )

@@ -254,7 +254,9 @@ def _attention_grads(grad0, query, key, value, mask, noise, result1, needs, scal
 )
 def attention_backward(xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False):
     """The gradients of `attention`, that of the mask if `mask_too`.  grad_output (*, L, Ev) -> as the inputs."""
-    g, q, k, v, w, n = _wide(grad_output, query, key, value, weights, noise)
+    given, g, q, k, v, w, n = query.dtype, grad_output, query, key, value, weights, noise
+    if given.itemsize == 2:
+        g, q, k, v, w, n = _wide(g, q, k, v, w, n)
     dropped = w if n is None else w * n
     of_value = xp.matmul(dropped.swapaxes(-2, -1), g, out=lain(xp, v, v.shape))
     of_scores = xp.matmul(g, v.swapaxes(-2, -1))
@@ -267,7 +269,8 @@ def attention_backward(xp, grad_output, query, key, value, weights, mask=None, n
     of_key = xp.matmul(of_scores.swapaxes(-2, -1), q, out=lain(xp, k, k.shape))
     of_query *= scale
     of_key *= scale
-    return [a.astype(query.dtype, copy=False) for a in (of_query, of_key, of_value, found)]
+    made = [of_query, of_key, of_value, found]
+    return made if of_query.dtype is given else [a.astype(given, copy=False) for a in made]
 
 
 def _sum_to(array, shape):
@@ -316,11 +319,15 @@ def attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
 
     query (*, L, E), key (*, S, E), value (*, S, Ev), mask and noise broadcast to (*, L, S) -> (*, L, Ev), (*, L, S).
     """
-    q, k, v, m, n = _wide(query, key, value, mask, noise)
-    weights = weights_of(xp, q, k, m, scale)
-    shape = (*q.shape[:-1], v.shape[-1])
-    output = xp.matmul(weights if n is None else weights * n, v, out=lain(xp, q, shape))
-    return output.astype(query.dtype, copy=False), weights.astype(query.dtype, copy=False)
+    given = query.dtype
+    if given.itemsize == 2:
+        query, key, value, mask, noise = _wide(query, key, value, mask, noise)
+    weights = weights_of(xp, query, key, mask, scale)
+    shape = (*query.shape[:-1], value.shape[-1])
+    output = xp.matmul(weights if noise is None else weights * noise, value, out=lain(xp, query, shape))
+    if output.dtype is given:
+        return output, weights
+    return output.astype(given, copy=False), weights.astype(given, copy=False)
 
 
 def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):

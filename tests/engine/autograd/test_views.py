@@ -494,18 +494,17 @@ def test_vw18_overlapping_as_strided():
     assert gradcheck(lambda t: (t * 1).unfold(0, 3, 1).sin(), (x,))
 
 
-def test_a_view_of_a_leaf_that_is_taken_without_gradients_is_no_part_of_the_graph() -> None:
+def test_a_view_without_history_requires_grad_as_its_base_does() -> None:
     x = engine.ones(2, 3, requires_grad=True)
     with engine.no_grad():
-        views = [x.view(-1), x[0], *x.unbind(), *x.split(1)]
+        views = [x.view(-1), x[0], *x.unbind(), *x.split(1), x[0].view(3, 1)]
     for v in views:
-        assert not v.requires_grad and v._base is x
-        v.add_(1)
-        assert not v[0:1].requires_grad
-    with pytest.raises(RuntimeError, match="does not require grad"):
-        views[0].sum().backward()
-    with pytest.raises(RuntimeError, match="created in no_grad mode"):
-        views[1].mul_(engine.ones(3, requires_grad=True))
+        assert v.requires_grad and v.is_leaf and v.grad_fn is None and v._base is x
+        assert v[0:1].requires_grad
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            v.add_(1)
+    (views[0] * 2).sum().backward()
+    assert x.grad is None and views[0].grad is None
     y = x * 1
     with engine.no_grad():
         v = y[0]
@@ -513,9 +512,24 @@ def test_a_view_of_a_leaf_that_is_taken_without_gradients_is_no_part_of_the_grap
     z = engine.ones(2, 3)
     with engine.no_grad():
         v = z[0]
+    assert not v.requires_grad
     z.requires_grad_()
+    assert v.requires_grad
     with pytest.raises(RuntimeError, match="created in no_grad mode"):
         v.add_(1)
+
+
+def test_a_view_of_a_view_requires_grad_once_the_base_does() -> None:
+    x = engine.ones(4, requires_grad=True)
+    base = engine.zeros(4)
+    first = base[:2]
+    views = [first.view(2, 1), first.view(2, 1).t(), first[1:], *first.split(1)]
+    base.mul_(x)
+    for v in views[:3]:
+        assert v.requires_grad and v.grad_fn.name() == "AsStridedBackward0"
+    assert all(v.requires_grad for v in views)
+    views[0].sum().backward()
+    assert x.grad.tolist() == [0, 0, 0, 0]
 
 
 MANY = "This view is the output of a function that returns multiple views"
