@@ -4,6 +4,8 @@ import pytest
 
 from ._iso import isolated
 
+pytestmark = pytest.mark.long
+
 
 def test_dg01_backward_through_a_long_chain():
     """DG01: backward through a chain of 100,000 nodes: no recursion error."""
