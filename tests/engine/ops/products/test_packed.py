@@ -126,6 +126,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 def test_code_that_computes_something_else_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "_routes", {})
     monkeypatch.setattr(launch, "_warned", set())
+    monkeypatch.setattr(processor, "always", lambda: False)  # which would have no trial
     weight, values = matrix("bfloat16", 256, 64)
     x = np.ones((1, 64), np.float32)
     wrong = lambda x, weights, biases, made: [out.fill(3.0) for out in made]
