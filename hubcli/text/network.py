@@ -185,6 +185,11 @@ class Decoder(nn.Module):
         n = tokens.shape[0]
         if n > 1 and cache.length:
             raise ValueError(f"{n} tokens at once go into an empty cache, not one of {cache.length}")
+        capacity = cache.keys.shape[2]
+        if cache.length + n > capacity:  # generated code would write behind it
+            raise ValueError(
+                f"the cache has room for {capacity} tokens: {cache.length} are in it, and {n} more do not fit"
+            )
         made = None
         if n == 1:
             made = steps.logits(self, int(tokens[0]), cache, functools.partial(self._logits, tokens, cache))

@@ -113,3 +113,16 @@ def test_heads_that_no_vector_fills_are_left_to_the_modules() -> None:
     cache = Cache(sizes, 4)
     made(engine.tensor([5]), cache)
     assert cache.token is None and made.route.disabled
+
+
+def test_a_full_cache_is_refused_before_anything_is_written() -> None:
+    made = network("llama")
+    cache = Cache(made.config, 3)
+    for token in (1, 2, 3):
+        made(engine.tensor([token]), cache)
+    keys = cache.keys.clone()
+    with pytest.raises(ValueError, match="room for 3 tokens: 3 are in it, and 1 more do not fit"):
+        made(engine.tensor([4]), cache)
+    assert cache.length == 3 and engine.equal(cache.keys, keys)
+    with pytest.raises(ValueError, match="room for 3 tokens"):
+        made(engine.tensor([1, 2, 3, 4]), Cache(made.config, 3))
