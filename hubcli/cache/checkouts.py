@@ -54,7 +54,7 @@ class Checkout:
         return f"this copy of branch {self.ref} was checked {self._age()} ago, `{command}` fetches it anew"
 
     def overdue(self) -> str | None:
-        """Return the same where nobody has asked the remote for a month, else None."""
+        """Return the same where the remote was not asked for a month, else None."""
         old = self.checked_at is not None and time.time() - self.checked_at > _MONTH
         return self.renewal() if old else None
 

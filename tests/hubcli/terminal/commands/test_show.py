@@ -55,7 +55,7 @@ def test_for_people(repo: Repository) -> None:
         assert "entrypoints   net" in result.stdout
 
 
-def test_a_branch_that_nobody_has_asked_for_in_a_month(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_that_was_not_asked_for_in_a_month(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.commit({"hubconf.py": "def net():\n    pass\n"})
     CliRunner().invoke(cli.hub, ["pull", "o/r"])
     load = lambda *words: CliRunner().invoke(cli.hub, [*words, "load", "o/r", "net", "--trust", "once"]).stderr
