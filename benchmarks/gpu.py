@@ -3,14 +3,17 @@
     python -m benchmarks.gpu [--output gpu.json] [--rounds 5]      on a machine with a GPU; benchmarks/gpu.sh calls it
     python -m benchmarks.gpu --stale                               whether the numbers kept are of today's sources
 
-Each round starts a process for either side, in turn.  A number is the median of the rounds' medians, in microseconds;
-the ratio is torch / engine.  Kept with the commit and a digest of the CUDA sources.
+Each round starts a process for either side, in turn (`_gpu_cases.py` has the rows).  A number is the median of the
+rounds' medians, in microseconds; "graph" is that of a replay as a CUDA graph, which is the GPU's own time; ratios are
+torch / engine.  The floor is bytes by the bandwidth of the add of 64 MB or operations by the rate of the best bfloat16
+product, both of the same run.  Kept with the commit and a digest of the CUDA sources.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
 import json
 import statistics
 import subprocess
@@ -20,65 +23,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks/results/gpu.json"
-SOURCES = ("engine/backends/cuda", "engine/cuda")
-CHILD = """
-import json, sys, time
-side = sys.argv[1]
-if side == "engine":
-    import engine as t
-else:
-    import torch as t
-F, d = t.nn.functional, "cuda"
-def timed(call, count):
-    for _ in range(3):
-        call()
-    t.cuda.synchronize()
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(count):
-            call()
-        t.cuda.synchronize()
-        times.append((time.perf_counter() - begin) / count * 1e6)
-    return sorted(times)[2]
-big = t.randn(4096, 4096, device=d)
-half = big.to(t.bfloat16)
-small = t.randn(128, 128, device=d)
-image, kernel = t.randn(64, 64, 56, 56, device=d), t.randn(64, 64, 3, 3, device=d)
-L, R = t.nn.Linear, t.nn.ReLU
-net = t.nn.Sequential(L(784, 256), R(), L(256, 256), R(), L(256, 10)).to(d)
-optimizer = t.optim.SGD(net.parameters(), lr=1e-3)
-x = t.randn(128, 784, device=d)
-def step():
-    optimizer.zero_grad(set_to_none=False)
-    net(x).pow(2).mean().backward()
-    optimizer.step()
-found = {
-    "add 64 MB": timed(lambda: big + big, 50), "exp 64 MB": timed(lambda: big.exp(), 50),
-    "sum 64 MB": timed(lambda: big.sum(), 50), "softmax 64 MB": timed(lambda: F.softmax(big, 1), 20),
-    "layer_norm 64 MB": timed(lambda: F.layer_norm(big, (4096,)), 20), "mm float32 4096": timed(lambda: big @ big, 10),
-    "mm bfloat16 4096": timed(lambda: half @ half, 20), "add 128 x 128 (launch)": timed(lambda: small + small, 500),
-    "conv2d 64 x 64 x 56 x 56": timed(lambda: F.conv2d(image, kernel, padding=1), 5), "MLP step": timed(step, 50),
-}
-try:
-    side_stream = t.cuda.Stream()
-    graph = t.cuda.CUDAGraph()
-    with t.cuda.graph(graph, stream=side_stream):
-        step()
-    found["MLP step, captured"] = timed(graph.replay, 200)
-except Exception as error:
-    print(f"capture: {type(error).__name__}: {error}", file=sys.stderr)
-print(json.dumps(found))
-"""
+SOURCES = ("engine/backends/cuda", "engine/cuda", "engine/ops/cuda", "engine/kernels")
+OF_OPS = ("cuda.py", "cudnn.py")  # beside each op
 
 
 def digest() -> str:
     """Of the CUDA sources."""
     made = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".py", ".cu", ".cuh", ".h"):
-                made.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    for path in sorted((ROOT / "engine").rglob("*")):
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix in (".py", ".cu", ".cuh", ".h") and (name.startswith(SOURCES) or path.name in OF_OPS):
+            made.update(name.encode() + b"\0" + path.read_bytes())
     return made.hexdigest()
 
 
@@ -91,14 +46,54 @@ def stale() -> str:
     return f"numbers of a GPU: {kept.get('commit', '?')[:12]}, {age}"
 
 
-def _measure(side: str) -> dict[str, float] | None:
-    done = subprocess.run([sys.executable, "-c", CHILD, side], capture_output=True, text=True, cwd=ROOT)
+def _measure(side: str, groups: list[str]) -> dict[str, Any] | None:
+    command = [sys.executable, "-m", "benchmarks._gpu_cases", side, *groups]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         print(f"{side}: {done.stderr.strip().rpartition(chr(10))[2]}", file=sys.stderr)
         return None
     print(done.stderr, end="", file=sys.stderr)
-    found: dict[str, float] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def _middle(rounds: list[dict[str, Any]], name: str, what: str) -> float | None:
+    found = [r[name][what] for r in rounds if what in r.get(name, {})]
+    return statistics.median(found) if found else None
+
+
+def _rows(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The medians of both sides for each row, with its floor."""
+    times = [r for rounds in sides.values() for r in rounds]
+    rate = max((r[n]["flops"] / r[n]["us"] for r in times for n in r if "bfloat16 4096" in n), default=0.0)
+    speed = max(
+        (r[n]["bytes"] / r[n]["graph"] for r in times for n in r if n == "add 64 MB" and "graph" in r[n]), default=0.0
+    )
+    rows: dict[str, Any] = {}
+    for name, first in sides["engine"][0].items():
+        if "us" not in first:
+            rows[name] = {f"{side}_bytes": _middle(rounds, name, "bytes") for side, rounds in sides.items()}
+            continue
+        row = rows[name] = {
+            f"{side}_{what}": _middle(rounds, name, what) for side, rounds in sides.items() for what in ("us", "graph")
+        }
+        least = [first["bytes"] / speed if speed else 0.0, first["flops"] / rate if rate else 0.0]
+        row["floor_us"] = round(max(least), 2) or None
+    return rows
+
+
+def _show(rows: dict[str, Any]) -> None:
+    ratio = lambda row, what: (
+        row[f"torch_{what}"] / row[f"engine_{what}"] if row[f"torch_{what}"] and row[f"engine_{what}"] else None
+    )
+    text = lambda value, places: f"{value:.{places}f}" if value else "-"
+    print(f"{'':<44}{'us':>12}{'torch / us':>12}{'graph us':>12}{'torch / us':>12}{'floor us':>12}")
+    for name, row in rows.items():
+        if "engine_us" not in row:
+            print(f"{name:<44}{row['engine_bytes'] or 0:>12.3g} bytes, torch {row['torch_bytes'] or 0:.3g}")
+            continue
+        cells = [(row["engine_us"], 1), (ratio(row, "us"), 2), (row["engine_graph"], 1), (ratio(row, "graph"), 2)]
+        print(f"{name:<44}" + "".join(f"{text(*c):>12}" for c in [*cells, (row["floor_us"], 1)]))
 
 
 def main() -> int:
@@ -107,38 +102,58 @@ def main() -> int:
     parser.add_argument("--stale", action="store_true", help="only say whether the numbers kept are of these sources")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=KEPT)
+    parser.add_argument("--commit", help="the commit of these sources, where there is no git to ask")
+    parser.add_argument("groups", nargs="*", help="of benchmarks/_gpu_cases.py; default: all")
     for name in ("tests", "selftest", "sanitizer"):
         parser.add_argument(f"--{name}", default="not run", help="what that part of gpu.sh gave, kept with the numbers")
     options = parser.parse_args()
     if options.stale:
         print(stale())
         return 0
-    sides: dict[str, list[dict[str, float]]] = {"engine": [], "torch": []}
+    sides: dict[str, list[dict[str, Any]]] = {"engine": [], "torch": []}
     for _ in range(options.rounds):
         for side, rounds in sides.items():
-            if (found := _measure(side)) is not None:
+            if (found := _measure(side, options.groups)) is not None:
                 rounds.append(found)
         if not sides["engine"]:
             return 1
-    rows: dict[str, Any] = {}
-    for name in sides["engine"][0]:
-        mine = statistics.median(r[name] for r in sides["engine"] if name in r)
-        other = [r[name] for r in sides["torch"] if name in r]
-        rows[name] = {"engine_us": mine, "torch_us": statistics.median(other) if other else None}
-        ratio = f"{statistics.median(other) / mine:6.2f}" if other else "     -"
-        print(f"{name:<28} {mine:12.1f} us   torch / engine {ratio}")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    rows = _rows(sides)
+    _show(rows)
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT)
     document = {
-        "commit": commit,
+        "commit": options.commit or asked.stdout.strip(),
         "digest": digest(),
+        "machine": about(),
         "tests": options.tests,
         "selftest": options.selftest,
         "sanitizer": options.sanitizer,
+        "rounds": options.rounds,
         "times": rows,
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(document, indent=1) + "\n")
     return 0
+
+
+def about() -> dict[str, Any]:
+    """The card and the versions of what runs on it."""
+    from engine.backends.cuda import routes
+    from engine.cuda._device import library
+
+    library()
+    return {
+        "engine": routes.identity(),
+        "torch": _version("torch"),
+        "numpy": _version("numpy"),
+        "python": sys.version.split()[0],
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 if __name__ == "__main__":

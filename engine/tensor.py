@@ -20,7 +20,7 @@ from engine.core.checks import contiguous_strides, own_dim, single
 from engine.core.device import CPU, device
 from engine.core.grad_mode import inferring
 from engine.core.hooks import HookDict, RemovableHandle, warn_if_unserializable
-from engine.core.layouts import ChannelsLast, element_strides
+from engine.core.layouts import ChannelsLast, adopted, element_strides
 from engine.core.legacy_constructor import legacy_array, tensor_array
 from engine.core.size import Size, new_size
 from engine.core.storage import Memory, Storage, UntypedStorage, memory_of, strided
@@ -194,7 +194,7 @@ class Tensor(metaclass=_TensorMeta):
     def storage_offset(self) -> int:
         """Elements between the start of the storage and the first element."""
         array = self._array
-        if array.base is None or not array.size:
+        if not array.size or (array.base is None and (not adopted or id(array) not in adopted)):
             return 0
         return int((backends.of_array(array).pointer(array) - Memory.of(array).pointer) // array.dtype.itemsize)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.cpu.allocator import Lease
 from engine.core.device import CPU, device
-from engine.core.layouts import ChannelsLast
+from engine.core.layouts import ChannelsLast, adopted
 from engine.core.slots import Keyed
 
 # torch.backends' attributes: light modules of settings
@@ -157,7 +157,7 @@ def of_device(where: device) -> Backend:
 def owns(array: Any) -> bool:
     """Return whether `array` is no view: its memory is its own, or a block of the cache that began with it."""
     base = array.base
-    return base is None or base.__class__ is Lease
+    return (not adopted or id(array) not in adopted) if base is None else base.__class__ is Lease
 
 
 def beside(array: Any) -> Any:

@@ -6,6 +6,7 @@ objects; the functions below work on arrays and `xp`.  Strides here are in bytes
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -234,6 +235,26 @@ def empty_in_format(
     return empty_ordered(xp, shape, dtype, ORDERS[wanted])
 
 
+def root_of(array: Array) -> Array:
+    """The array that owns the memory `array` looks at."""
+    while True:
+        base = array.base
+        if base is None or type(base) is not type(array):
+            return adopted.get(id(array), array) if adopted else array
+        array = base
+
+
+adopted: dict[int, Array] = {}  # by the id of an array without a `.base` that shows memory of another: the root of that
+
+
+def adopt(array: Array, owner: Array) -> Array:
+    """Return `array`, which shows memory of `owner` and has no `.base` that says so, after noting whose it is."""
+    if array.base is None and array is not owner:
+        adopted[id(array)] = root_of(owner)
+        weakref.finalize(array, adopted.pop, id(array), None).atexit = False
+    return array
+
+
 def restride(xp: ArrayModule, array: Array, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Array:
     """A writable view of `array` from byte `offset` on, with these sizes and byte strides.  Bounds are the caller's.
 
@@ -302,7 +323,7 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int
 def element_strides(array: Array) -> tuple[int, ...]:
     """Strides in elements as torch counts them: numpy leaves those of new and empty dims arbitrary, mostly 0."""
     shape = array.shape
-    if array.base is None and array.flags.c_contiguous:
+    if array.base is None and array.flags.c_contiguous and (not adopted or id(array) not in adopted):
         return contiguous_strides(shape)
     item = array.dtype.itemsize
     if 0 in shape:  # numpy keeps the strides of an empty slice, but no others

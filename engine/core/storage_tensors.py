@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.core.layouts import over_buffer
+from engine.core.layouts import over_buffer, root_of
 from engine.core.slots import Slot, Slots
 
 if TYPE_CHECKING:
@@ -37,15 +37,6 @@ class Registered(Slots):
 
 
 registered = Registered()
-
-
-def root_of(array: Array) -> Array:
-    """The array that owns the memory `array` looks at."""
-    while True:
-        base = array.base
-        if base is None or type(base) is not type(array):
-            return array
-        array = base
 
 
 class Following:

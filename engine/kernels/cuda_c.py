@@ -219,9 +219,8 @@ class _Printer:
             self(f"{state}.value = {self._worst(s)}; {state}.place = 0x7fffffffffffffffLL;")
         else:
             self(f"{kind} {state} = {self._number(self._identity(s), s.value.type)};")
+        self("#pragma unroll 4")  # several loads are under way at once; the order of what is added is the same
         self(self._shared(s.index, s.count) + " {")
-        self.depth += 1
-        self.depth -= 1
         self._block(s.body)
         self.depth += 1
         by = f"by_{s.by}"

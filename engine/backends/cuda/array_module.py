@@ -1,24 +1,27 @@
 """`xp` on CUDA: CuPy's module, and what the ops use of numpy that CuPy lacks, made of what it has.
 
-The gaps, in CuPy 14: `accumulate` of maximum, minimum and logaddexp; `ufunc.at` for products and for types without an
-atomic; numbers made into arrays by a copy from the host, which a captured graph cannot hold.
+The gaps, in CuPy 14: `accumulate` of maximum, minimum and logaddexp; `ufunc.at` for products, for types without an
+atomic and for extremes of floats (its atomic rounds float64 to float32 and drops NaN); numbers made into arrays, and
+joined arrays, by a copy from the host, which a captured graph cannot hold; `as_strided` without a `.base`.
 """
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda import blaslt
+from engine.backends.cuda import blaslt, runtime
+from engine.core.layouts import adopt
 
 __all__ = ["ArrayModule"]
 
 # types with an atomic of CuPy's, by ufunc; others go through the type named by `_wider`
 _ATOMICS = {
     "add": frozenset(["int32", "int64", "uint32", "uint64", "float16", "float32", "float64"]),
-    "maximum": frozenset(["int32", "int64", "uint32", "uint64", "float32", "float64"]),
-    "minimum": frozenset(["int32", "int64", "uint32", "uint64", "float32", "float64"]),
+    "maximum": frozenset(["int32", "int64", "uint32", "uint64"]),
+    "minimum": frozenset(["int32", "int64", "uint32", "uint64"]),
     "multiply": frozenset(),
 }
 _WIDER = {
@@ -30,6 +33,13 @@ _WIDER = {
     "float16": "float32",
     "bfloat16": "float32",
 }
+
+_KEYS = {"float32": "int32", "float64": "int64"}  # whole numbers of the same size
+
+
+def _mirrored(xp: Any, keys: Any) -> Any:
+    """Bits of floats as whole numbers in the order of the floats; the same again leads back."""
+    return xp.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys)
 
 
 # functions whose result is on the current device, whatever their operands
@@ -74,6 +84,7 @@ class ArrayModule:
         for name in ("add", "subtract", "multiply", "maximum", "minimum", "logaddexp"):
             setattr(self, name, _Ufunc(self, getattr(library, name), name))
         self.ndarray = library.ndarray
+        self.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=self._as_strided))
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._library, name)
@@ -105,6 +116,30 @@ class ArrayModule:
         if blaslt.serves(a, b):
             return blaslt.matmul(self, a, b, out)
         return self._library.matmul(a, b) if out is None else self._library.matmul(a, b, out=out)
+
+    def concatenate(self, arrays: Any, axis: int = 0, **options: Any) -> Any:
+        """cupy.concatenate; part by part in a capture, where CuPy would copy a list of addresses from the host."""
+        if options or axis is None or not runtime.capturing():
+            return self._library.concatenate(arrays, axis, **options)
+        axis %= arrays[0].ndim
+        begins = [0]
+        for a in arrays:
+            begins.append(begins[-1] + a.shape[axis])
+        shape = (*arrays[0].shape[:axis], begins[-1], *arrays[0].shape[axis + 1 :])
+        types = {a.dtype for a in arrays}
+        made = self._library.empty(shape, types.pop() if len(types) == 1 else self._library.result_type(*arrays))
+        for a, begin, end in zip(arrays, begins, begins[1:]):
+            made[(slice(None),) * axis + (slice(begin, end),)] = a
+        return made
+
+    def stack(self, arrays: Any, axis: int = 0) -> Any:
+        """cupy.stack, as `concatenate`."""
+        axis %= arrays[0].ndim + 1
+        return self.concatenate([self._library.expand_dims(a, axis) for a in arrays], axis)
+
+    def _as_strided(self, x: Any, shape: Any = None, strides: Any = None) -> Any:
+        """cupy.lib.stride_tricks.as_strided; the engine knows whose memory the result shows."""
+        return adopt(self._library.lib.stride_tricks.as_strided(x, shape, strides), x)
 
     def array(self, a: Any, dtype: Any = None, **options: Any) -> Any:
         """cupy.array, as `asarray`."""
@@ -156,6 +191,8 @@ class _Ufunc:
             self._ufunc.at(array, indices, values)
         elif self._name == "multiply":
             self._in_rounds(array, indices, values)
+        elif name in _KEYS and self._name != "add":
+            self._by_keys(array, indices, values)
         elif array.dtype.kind == "c":  # sums of both parts
             values = self._xp.asarray(values, array.dtype)
             self.at(array.real, indices, values.real)
@@ -164,8 +201,21 @@ class _Ufunc:
             wide = array.astype(_WIDER[name])
             if hasattr(values, "astype"):
                 values = values.astype(wide.dtype)
-            self._ufunc.at(wide, indices, values)
+            self.at(wide, indices, values)
             array[...] = wide.astype(bool) if name == "bool" else wide
+
+    def _by_keys(self, array: Any, indices: Any, values: Any) -> None:
+        """The extreme of floats as that of whole numbers in the same order; NaN is the extreme of all, as in torch."""
+        keys = self._keys(array)
+        self._ufunc.at(keys, indices, self._keys(self._xp.asarray(values, array.dtype)))
+        array[...] = _mirrored(self._xp, keys).view(array.dtype)
+
+    def _keys(self, floats: Any) -> Any:
+        xp = self._xp
+        key = np.dtype(_KEYS[floats.dtype.name])
+        limits = np.iinfo(key)
+        keys = _mirrored(xp, xp.ascontiguousarray(floats).reshape(floats.shape).view(key))
+        return xp.where(floats != floats, key.type(limits.max if self._name == "maximum" else limits.min), keys)
 
     def _in_rounds(self, array: Any, indices: Any, values: Any) -> None:
         """Every index once a round: its k-th occurrence in round k."""

@@ -19,7 +19,7 @@ __all__ = ["Attention", "Convolution", "Layout", "Plan", "describe", "layout", "
 X, W, Y, BIAS = 1, 2, 3, 4  # uids of a convolution
 Q, K, V, O, STATS, MASK, D_O, D_Q, D_K, D_V = range(1, 11)  # of attention
 ALIGNMENT = 16  # bytes: what the frontend says of every tensor
-_NAMES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
+_NAMES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def describe(frontend: Any, handle: Any, problem: Convolution | Attention) -> An
     """The graph of a problem, validated."""
     types = frontend.data_type
     io = getattr(types, _NAMES[problem.type])
-    wide = types.DOUBLE if problem.type == "float64" else types.FLOAT
+    wide = types.FLOAT
     graph = frontend.pygraph(io_data_type=io, intermediate_data_type=wide, compute_data_type=wide, handle=handle)
 
     def given(uid: int, how: Layout, type: Any = io) -> Any:

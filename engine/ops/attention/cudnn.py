@@ -2,7 +2,8 @@
 
 Query, key and value are taken as they lie, heads as views of one packed projection too.  A hidden place is -inf in
 torch's masks; here it is -30000, beside which every score vanishes, so that a row that sees nothing gives no NaN: its
-output and its gradients are then set to 0.
+output and its gradients are then set to 0.  A mask and causality together are one mask: a row may see nothing then
+though its mask shows something, and cuDNN, given both, answers with NaN.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _HIDDEN = -30000.0
 
 
 def _check(xp: Any) -> Any:
-    """Causal with shared keys and heads inside one projection, and a mask with a row that sees nothing."""
+    """Causal with shared keys and heads inside one projection, a mask with a row that sees nothing, and both."""
     packed, grad = (routes.numbers(2, 16, 3, 2, 16, seed=s, dtype=np.float16) * np.float16(2) for s in (1, 2))
     mask = np.where(routes.numbers(1, 2, 16, 16, seed=3) < -0.4, -np.inf, 0).astype(np.float16)
     mask[0, 1, 3] = -np.inf
-    for hidden, causal, shared in ((None, True, True), (mask, False, False)):
+    for hidden, causal, shared in ((None, True, True), (mask, False, False), (mask, True, False)):
         q, k, v = (packed[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
         g = grad[:, :, 0].transpose(0, 2, 1, 3)
         whole = xp.asarray(packed)
@@ -67,10 +68,12 @@ def _heads(array: Any) -> Any:
     return array if good else array.copy()
 
 
-def _seen(xp: Any, mask: Any, shape: Any) -> tuple[Any, Any]:
+def _seen(xp: Any, mask: Any, shape: Any, causal: bool) -> tuple[Any, Any]:
     """(the mask with finite numbers, (N or 1, heads or 1, L, S); which rows see nothing, to broadcast with outputs)."""
     mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
     mask = xp.broadcast_to(mask, (*mask.shape[:2], *shape[2:]))
+    if causal:
+        mask = xp.where(xp.tri(*shape[2:], dtype=bool), mask, xp.asarray(-math.inf, mask.dtype))
     dead = (mask == -math.inf).all(axis=-1, keepdims=True)
     return dense(xp.maximum(mask, xp.asarray(_HIDDEN, mask.dtype))), dead
 
@@ -89,7 +92,7 @@ def _problem(q: Any, k: Any, v: Any, o: Any, mask: Any, causal: bool, scale: flo
         d_q,
         d_k,
         d_v,
-        bool(causal),
+        bool(causal) and mask is None,
         float(scale),
         bool(settings.deterministic),
     )
@@ -105,7 +108,7 @@ def _forward(xp: Any, query: Any, key: Any, value: Any, mask: Any, causal: bool,
     arrays = {graphs.Q: q, graphs.K: k, graphs.V: v, graphs.O: output, graphs.STATS: statistics}
     dead = None
     if mask is not None:
-        mask, dead = _seen(xp, mask, (*q.shape[:-1], k.shape[2]))
+        mask, dead = _seen(xp, mask, (*q.shape[:-1], k.shape[2]), causal)
         arrays[graphs.MASK] = mask
     if not graphs.run(cudnn, _problem(q, k, v, output, mask, causal, scale), arrays):
         return None
@@ -130,7 +133,7 @@ def _backward(
     q, k, v, o = (_heads(a) for a in (query, key, value, output))
     arrays: dict[int, Any] = {}
     if mask is not None:
-        mask, dead = _seen(xp, mask, (*q.shape[:-1], k.shape[2]))
+        mask, dead = _seen(xp, mask, (*q.shape[:-1], k.shape[2]), causal)
         grad = xp.where(dead, 0, grad).astype(q.dtype, copy=False)
         arrays[graphs.MASK] = mask
     grad = _heads(grad)

@@ -1,7 +1,9 @@
 """Convolution by cuDNN: forward, and the gradients of input and weight; transposed ones are gradients of the input.
 
-float16, bfloat16, float32 (TF32 where `torch.backends.cudnn.allow_tf32`) and float64, one to three dims, groups,
-dilation, channels-last memory as it is laid out.  What cuDNN has no engine for goes to im2col and products.
+float16, bfloat16 and float32 (TF32 where `torch.backends.cudnn.allow_tf32`), one to three dims, groups, dilation,
+channels-last memory as it is laid out.  What cuDNN has no engine for goes to im2col and products; so does float64: the
+frontend hands over the factors alpha and beta in float32, which cuDNN reads as float64 there, so that results are
+scaled by 5e-315 or by what lies beside them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def _check(xp: ArrayModule) -> Iterator[tuple[Array, Array]]:
     geometry = ConvGeometry((2, 1), (1, 0), (1, 2), 2)
     wanted = by_numpy.forward(np, x, w, None, geometry)
     g = routes.numbers(*wanted.shape, seed=2) * np.float32(2)
-    for type, last in (("float32", False), ("float16", True)):
+    for type, last in (("float32", False), ("float16", True), ("bfloat16", True)):
         a, b, c = (xp.asarray(t).astype(type) for t in (x, w, g))
         if last:
             a, b, c = (dense(t, channels_last) for t in (a, b, c))
@@ -42,14 +44,19 @@ def _check(xp: ArrayModule) -> Iterator[tuple[Array, Array]]:
             found = _by_cudnn(xp, kind, *operands, shape, geometry)
             if found is None and type == "float32":
                 raise RuntimeError(f"cuDNN has no engine for the check's convolution ({kind})")
-            if found is not None:  # float16 has 11 bits: brought to the scale of the tolerance
-                scale = 1 if type == "float32" else 1 / 8
+            if found is not None:  # 24 (with TF32 11), 11 and 8 bits: brought to the scale of the tolerance
+                scale = {"float32": 1, "float16": 1 / 8, "bfloat16": 1 / 64}[type]
                 yield found.astype("float32") * scale, expected.astype(np.float32) * np.float32(scale)
 
 
 ROUTE = routes.route(
     "cudnn convolution", check=_check, fallback="im2col and products", tolerance=2e-3, ready=graphs_there
 )
+
+
+def _fits(*arrays: Array) -> bool:
+    """Return whether cuDNN's graphs serve arrays of this type."""
+    return served(*arrays) and arrays[0].dtype != np.float64 and on(ROUTE)
 
 
 def _by_cudnn(
@@ -108,7 +115,7 @@ def _convolution(
 ) -> Array:
     geometry = ConvGeometry.of(stride, padding, dilation, groups)
     arrays = (input, weight) if bias is None else (input, weight, bias)
-    if not served(*arrays) or weight.ndim < 3 or not on(ROUTE):
+    if weight.ndim < 3 or not _fits(*arrays):
         return NotImplemented
     check(input, weight, bias, geometry, transposed, output_padding)
     if transposed:
@@ -145,7 +152,7 @@ def _backward_input(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    if not served(grad_output, weight) or 0 in size or not on(ROUTE):
+    if 0 in size or not _fits(grad_output, weight):
         return NotImplemented
     geometry = ConvGeometry.of(stride, padding, dilation, groups)
     if not _reaches(tuple(size), weight, grad_output, geometry):
@@ -164,7 +171,7 @@ def _backward_weight(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    if not served(grad_output, input) or 0 in size or not on(ROUTE):
+    if 0 in size or not _fits(grad_output, input):
         return NotImplemented
     geometry = ConvGeometry.of(stride, padding, dilation, groups)
     if geometry.output_size(input.shape[2:], tuple(size)[2:]) != tuple(grad_output.shape[2:]):

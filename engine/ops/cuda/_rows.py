@@ -158,10 +158,11 @@ def reduce(
         raise Unfit("nothing to reduce")
     strides = [parted(a, axes) for a in arrays]
     rows, width = prod(row_shape), prod(place_shape)
-    if not whole and rows < FEW_ROWS and width >= LONG:
-        return _in_parts(xp, name, by, code, after, arrays, row_shape, place_shape, strides, results, key)
     made = [xp.empty(row_shape, d) for d in results]
-    ready = _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
+    if not whole and rows < FEW_ROWS and width >= LONG:
+        ready = _in_parts(xp, name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
+    else:
+        ready = _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
     if ready is not None:
         _reductions[known] = row_shape, ready
     if replay_as is not None:
@@ -201,13 +202,13 @@ def _in_parts(
     code: Any,
     after: Any,
     arrays: Any,
+    made: Any,
     row_shape: Any,
     place_shape: Any,
     strides: Any,
-    results: Any,
     key: Any,
-) -> list[Any]:
-    """Long rows cut into parts, each reduced by a block of its own; then the parts."""
+) -> tuple[Any, ...] | None:
+    """Reduce long rows cut into parts, each by a block of its own; then the parts.  What a further launch needs."""
     rows, width = prod(row_shape), prod(place_shape)
     flat = collapsed(place_shape, [p for _, p in strides])
     # the slowest dim is cut into `parts` pieces of `each`, and what is left of it
@@ -215,32 +216,40 @@ def _in_parts(
     parts = max(1, min(n, -(-1024 // rows), width // 2048))
     each = n // parts
     rest = n - parts * each
+    count = parts + (rest > 0)
     kinds = [_kind(code, arrays, n) for n in range(len(by))]
-    partial = [xp.empty((*row_shape, parts + (rest > 0)), k) for k in kinds]
+    partial = [xp.empty((*row_shape, count), k) for k in kinds]
     plain = lambda xp, count, *reduced: reduced
+    steps = []
     for first, pieces, length in ((0, parts, each), (parts, 1, rest)):
         if not length:
             continue
-        moved = [_after(a, first * each * f[0]) for a, f in zip(arrays, flat.strides)]
+        places = [first * each * f[0] for f in flat.strides]
+        moved = [_after(a, p) for a, p in zip(arrays, places)]
         cut = [((*r, each * f[0]), f) for (r, _), f in zip(strides, flat.strides)]
-        target = [p[..., first : first + pieces] for p in partial]
-        _reduce(name + "_part", by, code, plain, moved, target, (*row_shape, pieces), (length, *inner), cut, key)
-    made = [xp.empty(row_shape, d) for d in results]
+        target = [p if pieces == count else p[..., first : first + pieces] for p in partial]
+        ready = _reduce(
+            name + "_part", by, code, plain, moved, target, (*row_shape, pieces), (length, *inner), cut, key
+        )
+        steps.append((ready, places, None if pieces == count else slice(first, first + pieces)))
     same = lambda xp, *given: given
     counted = lambda xp, count, *reduced: after(xp, _constant(xp, width), *reduced)
-    _reduce(
-        name + "_whole",
-        by,
-        same,
-        counted,
-        partial,
-        made,
-        row_shape,
-        (parts + (rest > 0),),
-        [parted(p, (p.ndim - 1,)) for p in partial],
-        (key, width),
-    )
-    return made
+    of_parts = [parted(p, (p.ndim - 1,)) for p in partial]
+    last = _reduce(name + "_whole", by, same, counted, partial, made, row_shape, (count,), of_parts, (key, width))
+    if last is None:
+        return None
+    empty = (getattr(xp, "backend", None) and xp.backend.xp.empty) or xp.empty  # of the current device, as launches are
+
+    def call(grid: Any, block: Any, args: Sequence[Any]) -> None:
+        given, results = args[: len(arrays)], args[len(arrays) : len(arrays) + len(made)]
+        between = [empty((*row_shape, count), k) for k in kinds]
+        for ready, places, share in steps:
+            from_there = [_after(a, p) if p else a for a, p in zip(given, places)]
+            target = between if share is None else [b[..., share] for b in between]
+            _launch(ready, [a.address if a.__class__ is _Moved else a for a in (*from_there, *target)])
+        _launch(last, [*between, *results])
+
+    return call, (), (), [], 0, False
 
 
 def _constant(xp: Any, number: int) -> Any:

@@ -10,6 +10,8 @@ import builtins
 from collections import namedtuple
 from typing import Any
 
+import numpy as np
+
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard, guard_again, own
 from engine.core import dtypes
@@ -537,6 +539,9 @@ def linalg_solve_system(xp, A, B, *, left=True, check=True):
     """X of A X = B (X A = B with left=False).  A (*, n, n), B (*, n, k) -> (*, n, k).  LinAlgError for a singular A."""
     if not left:
         A, B = xp.swapaxes(A, -1, -2), xp.swapaxes(B, -1, -2)
+    if A.shape[:-2] != B.shape[:-2]:  # CuPy broadcasts no batches
+        batch = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+        A, B = xp.broadcast_to(A, (*batch, *A.shape[-2:])), xp.broadcast_to(B, (*batch, *B.shape[-2:]))
     try:
         result = xp.linalg.solve(A, B)
     except failed(xp):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import engine
-from engine import cuda
+from engine import backends, cuda
+from engine.core import layouts
 from tests.engine import standin
 
 pytestmark = pytest.mark.cuda
@@ -28,8 +29,10 @@ def test_counts(gpu: Any) -> None:
     assert cuda.memory_reserved() >= 4096
     cuda.reset_peak_memory_stats()
     assert cuda.max_memory_allocated() == before
-    cuda.empty_cache()
-    assert cuda.memory_reserved() == before
+    reserved = cuda.memory_reserved()
+    cuda.empty_cache()  # of a block that is in use in part nothing goes back
+    assert before <= cuda.memory_reserved() <= reserved
+    assert standin.REAL or cuda.memory_reserved() == before
     stats = cuda.memory_stats()
     assert stats["allocation.all.allocated"] >= 1 and stats["num_ooms"] == 0
     assert "allocated_bytes.all.peak" in cuda.memory_summary()
@@ -54,7 +57,7 @@ def test_out_of_memory(gpu: Any) -> None:
         x = engine.zeros(limit // 16, device="cuda")
         with pytest.raises(cuda.OutOfMemoryError):  # inside an op as well
             _ = [x + i for i in range(32)]
-        assert float((x + 1).sum()) == limit // 16  # and work goes on
+        assert float((x + 1).mean()) == 1  # and work goes on
     finally:
         cuda.set_per_process_memory_fraction(1.0)
     with pytest.raises(ValueError, match=r"Invalid fraction value: 1.5. Allowed range: 0~1"):
@@ -99,3 +102,19 @@ def test_freed_memory_is_not_what_it_was(gpu: Any) -> None:
     del x
     gc.collect()
     assert np.isnan(held).all()
+
+
+def test_a_view_by_strides_knows_its_storage(gpu: Any) -> None:
+    x = engine.arange(12.0, device="cuda")
+    view = x.as_strided((2, 3), (1, 2), 3)
+    assert view.tolist() == [[3, 5, 7], [4, 6, 8]]
+    assert (view.storage_offset(), view.stride(), view[1].storage_offset()) == (3, (1, 2), 4)
+    assert x.as_strided((1, 7), (9, 1)).stride() == (9, 1)
+    for one in (view, view[1], view.as_strided((2,), (1,))):
+        assert one.untyped_storage().data_ptr() == x.data_ptr() and one.untyped_storage().nbytes() == 48
+        assert not backends.owns(one._array)
+    number = id(view._array)
+    assert number in layouts.adopted
+    del view, one
+    gc.collect()
+    assert number not in layouts.adopted

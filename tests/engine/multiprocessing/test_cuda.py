@@ -116,18 +116,22 @@ def test_both_sides_see_what_is_written(peer: Peer) -> None:
 @pytest.mark.long
 def test_views_that_are_sent_separately_share_a_storage_again(peer: Peer) -> None:
     base = engine.arange(12.0, device="cuda")
-    peer.ask("calls")
+    if not standin.REAL:
+        peer.ask("calls")
     assert peer.ask("keep", base[2:]) == 1
     assert peer.ask("keep", base[:3]) == peer.ask("keep", base.view(3, 4).t()) == 1
     assert peer.ask("one_storage") is True
     assert peer.ask("total") == sum(range(2, 12)) + 3 + 66
     assert peer.ask("drop") == 0
+    if standin.REAL:
+        return
     assert "ipcOpenMemHandle" not in (sum_of := peer.ask("calls")) or sum_of["ipcOpenMemHandle"] == 1
     assert sum_of["ipcCloseMemHandle"] == 1 and sum_of["streamWaitEvent"] == 3
 
 
 @pytest.mark.long
 def test_the_sender_keeps_what_the_receiver_has(peer: Peer) -> None:
+    peers.settle()
     used = engine.cuda.memory_allocated()
     tensor = engine.full((1000,), 2.0, device="cuda")
     peer.ask("keep", tensor)

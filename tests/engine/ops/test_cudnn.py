@@ -70,12 +70,31 @@ CONVOLUTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(name: str, dtype: str, gpu: Any) -> None:
+def test_convolutions(name: str, dtype: str, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = getattr(engine, dtype)
-    rate = {"float64": 1e-10, "float32": 1e-4 if not standin.REAL else 1e-2, "float16": 0.1, "bfloat16": 0.8}[dtype]
+    rate = {"float64": 1e-10, "float32": 1e-4, "float16": 0.1, "bfloat16": 0.8}[dtype]
+    monkeypatch.setattr(settings, "allow_tf32", False)
     both(CONVOLUTIONS[name], real(2, 4, 9, 8, dtype=kind), real(6, 4, 3, 2, seed=1, dtype=kind), rate=rate)
-    if not standin.REAL:
+    if not standin.REAL and dtype == "float64":
+        assert not cudnn_graphs.calls  # alpha and beta come in float32 from the frontend
+    elif not standin.REAL:
         assert len(cudnn_graphs.calls) >= 3 and all(c.startswith("conv") for c in cudnn_graphs.calls)
+
+
+@pytest.mark.parametrize("kind", ["forward", "gradients"])
+def test_tf32_has_its_eleven_bits(kind: str, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "allow_tf32", True)
+    x, w = (
+        engine.randn(*s, generator=engine.Generator().manual_seed(n))
+        for n, s in enumerate(((2, 8, 9, 8), (6, 8, 3, 3)))
+    )
+    given = [t.cuda().requires_grad_() for t in (x, w)]
+    wide = [t.double().requires_grad_() for t in (x, w)]
+    found, wanted = F.conv2d(*given), F.conv2d(*wide)
+    if kind == "gradients":
+        found = engine.cat([g.flatten() for g in engine.autograd.grad(found.pow(2).sum(), given)])
+        wanted = engine.cat([g.flatten() for g in engine.autograd.grad(wanted.pow(2).sum(), wide)])
+    assert float((found.cpu() - wanted).norm() / wanted.norm()) < 2e-3
 
 
 @only_here

@@ -416,10 +416,24 @@ class Ufunc:
         char = a._held.dtype.char
         if char not in kinds.get(self.name, "ilILqQ"):
             raise TypeError(f"cupy.{self.name}.at does not support '{a._held.dtype}'")
-        _call("ufunc.at", self._ufunc.at, None, (0,), a, indices, b)
+        _call("ufunc.at", _float_extremes.get(self.name + char, self._ufunc.at), None, (0,), a, indices, b)
 
     def outer(self, A: Any, B: Any, **kwargs: Any) -> Any:
         return _call("ufunc.outer", self._ufunc.outer, ["*args", "**kwargs"], (), A, B, **kwargs)
+
+
+def _rounded(extreme: np.ufunc, a: np.ndarray, indices: Any, b: Any) -> None:
+    """As CuPy's atomics for floats do it: by fmaxf and fminf, which drop NaN and round float64 to float32."""
+    if a.dtype == np.float64:
+        a[indices], b = a[indices].astype(np.float32), np.asarray(b).astype(np.float32)
+    extreme.at(a, indices, b)
+
+
+_float_extremes = {
+    name + char: functools.partial(_rounded, extreme)
+    for name, extreme in (("maximum", np.fmax), ("minimum", np.fmin))
+    for char in "fd"
+}
 
 
 @functools.cache

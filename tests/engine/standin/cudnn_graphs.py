@@ -431,7 +431,9 @@ CHECKS: dict[str, Callable[[dict[str, Any], list[tensor]], None]] = {
 def unsupported(name: str, about: dict[str, Any], outputs: list[tensor], io: data_type) -> str:
     """Why there is no engine, as on a card: attention is for 16-bit types, a fused bias for channels-last ones."""
     half = io in (data_type.HALF, data_type.BFLOAT16)
+    assert io is not data_type.DOUBLE, "the frontend gives alpha in float32, which cuDNN reads as float64"
     if name.startswith("sdpa"):
+        assert about["bias"] is None or about["right"] is None, "a mask and causality together give NaN on a card"
         if not half:
             return "attention of 32-bit types"
         if any(about[n].dim[3] % 8 or about[n].dim[3] > 128 or about[n].stride[3] != 1 for n in "qkv"):

@@ -14,6 +14,9 @@ from tests.engine.standin.machine import Machine, before_write, here, launch, no
 
 # functions that read results on the host before they return, in CuPy's own source
 SYNCHRONOUS = frozenset(["nonzero", "flatnonzero", "argwhere", "unique", "bincount", "array_equal", "allclose"])
+JOINS = frozenset(
+    ["concatenate", "stack", "vstack", "hstack", "dstack", "column_stack"]
+)  # a list of addresses is copied
 BLAS = frozenset(["dot", "einsum", "tensordot", "inner", "outer", "vdot"])
 WRITES = {"put_along_axis": (0,), "copyto": (0,), "fill_diagonal": (0,), "place": (0,), "put": (0,)}
 CREATION = frozenset(["arange", "linspace", "eye", "tri", "identity", "logspace", "full", "zeros", "ones"])
@@ -45,7 +48,7 @@ def _function(full: str, function: Any, entry: Any) -> Any:
     short = full.rpartition(".")[2]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if short in SYNCHRONOUS:
+        if short in SYNCHRONOUS or short in JOINS:
             no_capture(full)
         if short in BLAS or full.startswith("linalg."):
             no_cublas()
@@ -53,6 +56,8 @@ def _function(full: str, function: Any, entry: Any) -> Any:
             for a in args:
                 if isinstance(a, Array) and str(a.dtype) in ("float16", "bfloat16"):
                     raise TypeError(f"{a.dtype} is unsupported in linalg")
+        if full == "linalg.solve" and args[1].ndim > 1 and args[0].shape[:-1] != args[1].shape[:-1]:
+            raise ValueError("a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b")
         if short in ("argsort", "sort") and kwargs.get("kind") not in (None, "stable"):
             raise ValueError("kind can only be None or 'stable'")
         return _call(full, function, entry, WRITES.get(short, ()), *args, **kwargs)
@@ -130,10 +135,10 @@ def _filled(name: str, function: Any) -> Any:
 
 
 def as_strided(x: Array, shape: Any = None, strides: Any = None) -> Array:
-    """cupy.lib.stride_tricks.as_strided."""
-    from tests.engine.standin.arrays import _view
+    """cupy.lib.stride_tricks.as_strided, which gives its result no `.base`."""
+    from tests.engine.standin.arrays import _made
 
-    return _view(np.lib.stride_tricks.as_strided(x._held, shape, strides), x)
+    return _made(np.lib.stride_tricks.as_strided(x._held, shape, strides), x.data, None)
 
 
 class Device:
