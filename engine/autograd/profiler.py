@@ -56,10 +56,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class _Open:
     """An event that has begun."""
 
-    __slots__ = tuple("bytes end flops id name node order parent shapes stack start thread".split())
+    __slots__ = tuple("bytes device end flops id marks name node order parent shapes stack start thread".split())
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, device: str = "") -> None:
+        self.name, self.device = name, device  # the kind of device whose kernel this is
+        self.marks: list[Any] = []  # there, before and after its work
         self.id = _ids()
         self.parent: int | None = None
         self.shapes: list[Any] | None = None
@@ -93,8 +94,8 @@ class _Sink:
         """It is over."""
 
 
-def _begin(name: str, args: tuple[Any, ...] = ()) -> _Open:
-    event = _Open(name)
+def _begin(name: str, args: tuple[Any, ...] = (), device: str = "") -> _Open:
+    event = _Open(name, device)
     stack = _here.open
     event.parent = stack[-1].id if stack else None
     event.thread = threading.get_ident()
@@ -162,13 +163,13 @@ def _owner(array: Any) -> Any:
     return array
 
 
-def _kernel_wrapper(record: Op, kernel: Any) -> Any:
+def _kernel_wrapper(record: Op, kernel: Any, device: str = "") -> Any:
     """`kernel` with an event round it."""
     name = "aten::" + record.called
     formula = record.flops[1] if record.flops else None
 
     def timed(xp: Any, *args: Any, **kwargs: Any) -> Any:
-        event = _begin(name, args)
+        event = _begin(name, args, device)
         keep = True
         try:
             result = kernel(xp, *args, **kwargs)
@@ -188,7 +189,7 @@ def _kernel_wrapper(record: Op, kernel: Any) -> Any:
 
 def _choose(self: Op, kind: str) -> Any:
     """`Op.choose` while a profile is on: kernels of other devices are timed too."""
-    return _kernel_wrapper(self, _plain_choose(self, kind))
+    return _kernel_wrapper(self, _plain_choose(self, kind), kind)
 
 
 _plain_choose = Op.choose
@@ -232,12 +233,12 @@ def _cuda() -> Any:
 class profile(_Sink):
     """Context that records every op, backward node and labelled block that runs inside, in all threads.
 
-    enabled: False makes it do nothing.  use_cuda: also wait for the device after each op, so that its time counts;
-    without CUDA a warning says that it is disabled.  record_shapes: keep `input_shapes`.  profile_memory: bytes of
-    results. with_stack: keep the callers.  with_flops: count multiplications and additions of products and
-    convolutions.  The other options of torch are accepted and do nothing.  Afterwards: `function_events`,
-    `key_averages()`, `total_average()`, `table()`, `export_chrome_trace(path)`, `self_cpu_time_total` (us); before the
-    end of the block these raise RuntimeError.
+    enabled: False makes it do nothing.  use_cuda: also time each op on its stream of the GPU, by a pair of CUDA events
+    (two microseconds each; none while a graph is captured); without CUDA a warning says that it is disabled.
+    record_shapes: keep `input_shapes`.  profile_memory: bytes of results.  with_stack: keep the callers.  with_flops:
+    count multiplications and additions of products and convolutions.  The other options of torch are accepted and do
+    nothing.  Afterwards: `function_events`, `key_averages()`, `total_average()`, `table()`,
+    `export_chrome_trace(path)`, `self_cpu_time_total` (us); before the end of the block these raise RuntimeError.
 
         with profile() as prof:
             model(x).sum().backward()
@@ -292,21 +293,35 @@ class profile(_Sink):
             _switch_off(self)
         self.function_events = self._events()
 
+    def begin(self, event: _Open) -> None:
+        """Mark where the work of a kernel on the GPU begins."""
+        if self.use_cuda and event.device == "cuda":
+            event.marks = [_cuda().mark()]
+
     def end(self, event: _Open) -> None:
         """Keep an event of this profile's time."""
         if event.start >= self._began:
-            if self.use_cuda:
-                backend = _cuda()
-                synchronize = getattr(backend, "synchronize", None)
-                if synchronize is not None and event.name.startswith("aten::"):
-                    synchronize()
-                    event.end = perf_counter_ns()
+            if event.marks and self.use_cuda:
+                event.marks.append(_cuda().mark())
             self._collected.append(event)
+
+    def _times(self) -> dict[int, tuple[int, float]]:
+        """The device and the microseconds there of each event that was marked, by its number, children included."""
+        marked = [e for e in self._collected if len(e.marks) == 2 and None not in e.marks]
+        if not marked:
+            return {}
+        backend = _cuda()
+        return {e.id: backend.between_marks(*e.marks) for e in marked}
 
     def _events(self) -> EventList:
         """Build the events collected, in order of time, with parents and children."""
         events = []
         by_id: dict[int, FunctionEvent] = {}
+        times = self._times()
+        inside: dict[int | None, float] = {}  # of an event's children
+        for item in self._collected:
+            if item.id in times:
+                inside[item.parent] = inside.get(item.parent, 0.0) + times[item.id][1]
         for item in sorted(self._collected, key=lambda e: (e.start, e.id)):
             event = FunctionEvent(
                 item.id,
@@ -322,6 +337,9 @@ class profile(_Sink):
             )
             by_id[item.id] = event
             events.append(event)
+            if item.id in times:
+                device, spent = times[item.id]
+                event.append_kernel(item.name, device, max(spent - inside.get(item.id, 0.0), 0.0))
             parent = by_id.get(item.parent) if item.parent is not None else None
             if parent is not None:
                 event.cpu_parent = parent

@@ -64,6 +64,10 @@ class Backend:
         """The array as numpy's, sharing memory when it is the host's already; not blocking: maybe still under way."""
         return array
 
+    def to_host_array(self, array: Any, out: np.ndarray, non_blocking: bool = False) -> None:
+        """Write an array of this backend to a contiguous one on the host, of its shape and type; as `to_host`."""
+        out[...] = self.to_host(array, non_blocking)
+
     def item(self, array: Any) -> Any:
         """The one element of an array as a Python number."""
         return self.to_host(array).item()

@@ -49,22 +49,24 @@ def _zero(k: Kernel, type: str) -> Value:
 
 
 def summed_rows(dtype: DTypeLike, out_dtype: DTypeLike) -> Kernel:
-    """out[key[s], d] = sum of rows[order[i], d] for i in start[s] .. start[s + 1], in that order: the same from run to
-    run.  numbers: width (of d), whether each sum is divided by its number of rows."""
+    """out[key[i], d] = sum of rows[order[j], d] for j in i .. end[i], where key[i] begins (begin[i] = i), in that
+    order: the same from run to run.  key is sorted.  numbers: width (of d), whether each sum is divided by its number
+    of rows."""
     k = Kernel("summed_rows", "map")
     type, out_type = type_of(dtype), type_of(out_dtype)
-    rows, order, start = k.array("rows", type), k.array("order", "int64"), k.array("start", "int64")
-    key, out = k.array("key", "int64"), k.array("out", out_type, True)
+    rows, order, key = k.array("rows", type), k.array("order", "int64"), k.array("key", "int64")
+    begin, end, out = k.array("begin", "int64"), k.array("end", "int64"), k.array("out", out_type, True)
     width, share = k.scalar("width", "index"), k.scalar("share", "int32")
-    segment, d = k.index // width, k.index % width
-    first, last = (k.cast(k.load(start, segment + n), "index") for n in (0, 1))
-    total = k.variable(_zero(k, type))
-    with k.loop(first, last) as i:
-        row = k.cast(k.load(order, i), "index")
-        k.set(total, total + k.load(rows, row * width + d))
-    count = k.cast(last - first, compute_type(type))
-    made = where(share.differs(0), total / count, total)
-    k.store(out, k.cast(k.load(key, segment), "index") * width + d, made)
+    place, d = k.index // width, k.index % width
+    with k.when(k.cast(k.load(begin, place), "index").equals(place)):
+        last = k.cast(k.load(end, place), "index")
+        total = k.variable(_zero(k, type))
+        with k.loop(place, last) as i:
+            row = k.cast(k.load(order, i), "index")
+            k.set(total, total + k.load(rows, row * width + d))
+        count = k.cast(last - place, compute_type(type))
+        made = where(share.differs(0), total / count, total)
+        k.store(out, k.cast(k.load(key, place), "index") * width + d, made)
     return k
 
 

@@ -469,6 +469,16 @@ def _store_elsewhere(array: Any, values: Any, non_blocking: bool) -> None:
     if values.dtype.kind in "cW" and array.dtype.kind not in "cWb":
         warnings.warn(_COMPLEX, stacklevel=4)
         values = dtypes.part(values, 0)
+    if (
+        type(array) is np.ndarray
+        and array.dtype == values.dtype
+        and array.shape == values.shape
+        and array.size
+        and array.flags.c_contiguous
+        and array.flags.writeable
+    ):
+        backends.of_array(values).to_host_array(values, array, non_blocking)
+        return
     values = move_array(values, backend.device_of(array), non_blocking)
     if type(array) is np.ndarray:
         with np.errstate(all="ignore"):

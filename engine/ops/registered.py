@@ -25,8 +25,18 @@ def _add_in_place(total: Tensor, more: Tensor) -> None:
         array, other = total._array, more._array
     elif type(array) is ChannelsLast:
         array.packed = None
-    array += other
+    if isinstance(array, np.ndarray) or not _added_by_kernel(array, other):
+        array += other
     total._vc[0] += 1
+
+
+def _added_by_kernel(array: Any, other: Any) -> bool:
+    """Add on a GPU by a kernel of the engine's own, which costs the host less than CuPy's does."""
+    if backends.of_array(array).kind != "cuda":
+        return False
+    from engine.ops.cuda import _launch, elementwise
+
+    return _launch.usable("pointwise") and elementwise.add_in_place(backends.xp_of(array), array, other)
 
 
 def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:

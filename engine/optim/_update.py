@@ -41,7 +41,10 @@ def run(kernel: Callable, jobs: Sequence[Job], temporaries: int) -> None:
     back: list[tuple[Any, Any]] = []  # (array, flat copy): what could not be seen flat
     total = 0
     for place, (arrays, numbers) in enumerate(jobs):
-        flat = _flat(arrays, back)
+        if type(arrays[0]) is not np.ndarray and arrays[0].dtype.kind != "c" and _contiguous(arrays):
+            flat = tuple(arrays)  # a kernel that is given addresses needs no views
+        else:
+            flat = _flat(arrays, back)
         if type(flat[0]) is np.ndarray:
             host.append((flat, numbers))
             total += flat[0].size
@@ -149,12 +152,16 @@ def _block(kernel: Callable, xp: Any, scratch: dict, temporaries: int, numbers: 
     kernel(xp, own, numbers, *arrays)
 
 
+def _contiguous(arrays: Sequence[Any]) -> bool:
+    return all([a.flags.c_contiguous for a in arrays])
+
+
 def _flat(arrays: Sequence[Any], back: list[tuple[Any, Any]]) -> tuple[Any, ...]:
     """The arrays as 1-dim real ones over the same memory, element by element in the same order.
 
     Where that is impossible, 1-dim copies; those of all but the gradient (the second) are noted in `back`.
     """
-    if all(a.flags.c_contiguous for a in arrays):
+    if _contiguous(arrays):
         flat = tuple([a.reshape(-1) for a in arrays])
     else:
         strides = arrays[0].strides

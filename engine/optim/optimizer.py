@@ -437,14 +437,35 @@ def advance(step: Tensor) -> float:
     recording = _update.recording([step])
     if recording is not None and value is None:
         raise RuntimeError("a step counter on the GPU is not known to the host: do one step before the capture")
-    if not _replaying:
-        array += 1  # in a capture recorded: each replay does it
     if value is None:
-        value = array.item()
+        value = array.item() + 1
+    if not _replaying:
+        _uncounted.append(array)  # in a capture recorded: each replay counts
     if recording is None:
         forget = lambda ref, key=id(step): _known_steps.pop(key, None)
         _known_steps[id(step)] = (weakref.ref(step, forget), value, step._vc[0])
     return value
+
+
+def _count() -> None:
+    """Add one to the step counters on a GPU that `advance` has seen, all in one launch."""
+    jobs: list[Any] = []
+    while _uncounted:
+        jobs.append(((_uncounted.pop(),), ()))
+    if not jobs:
+        return
+    graph = _update.recording([wrap(jobs[0][0][0])])
+    steps = None if graph is None else list(graph.steps)
+    _update.run(_add_one, jobs, 0)
+    if graph is not None:
+        graph.steps = steps  # there are no numbers to write before a replay
+
+
+def _add_one(xp: Any, scratch: list, numbers: tuple, counter: Any) -> None:
+    xp.add(counter, 1, out=counter)
+
+
+_uncounted: list[Any] = []
 
 
 # step counters on a GPU (capturable=True, fused=True), which the host counts as well: (tensor, value, its version)
@@ -578,6 +599,7 @@ class BlockOptimizer(Optimizer):
                 )
             jobs.append(((p._array, grad._array, *(state[n]._array for n in names)), numbers))
             written.append(p)
+        _count()
         _update.run(self.kernel, jobs, self.temporaries)
         for p in written:
             p._vc[0] += 1

@@ -66,6 +66,9 @@ class CudaBackend(Backend):
     def to_host(self, array: Any, non_blocking: bool = False) -> np.ndarray:
         return self.runtime.to_host(array, non_blocking)
 
+    def to_host_array(self, array: Any, out: np.ndarray, non_blocking: bool = False) -> None:
+        self.runtime.to_host_array(array, out, non_blocking)
+
     def xp_at(self, array: Any) -> Any:
         """The array module whose new arrays are on the GPU of `array`."""
         return self.xp if self._one else self._modules[array.data.device_id]
@@ -88,6 +91,19 @@ class CudaBackend(Backend):
     def synchronize(self) -> None:
         """Wait for the current GPU."""
         self.cupy.cuda.Device().synchronize()
+
+    def mark(self) -> Any:
+        """A CUDA event after the current stream's work of now; None while a graph is captured."""
+        if self.runtime.capturing():
+            return None
+        made = self.cupy.cuda.Event()
+        made.record()
+        return int(self.cupy.cuda.runtime.getDevice()), made
+
+    def between_marks(self, begin: Any, end: Any) -> tuple[int, float]:
+        """(device, microseconds) between two marks, which have been reached when this returns."""
+        end[1].synchronize()
+        return begin[0], 1e3 * float(self.cupy.cuda.get_elapsed_time(begin[1], end[1]))
 
     def kernel(self, function: Any) -> Any:
         """A kernel of an op with what a call on a GPU needs round it: the device of its operands, one for all."""

@@ -115,7 +115,19 @@ class ArrayModule:
         """cupy.matmul; by cublasLt, where that serves."""
         if blaslt.serves(a, b):
             return blaslt.matmul(self, a, b, out)
+        if a.dtype.kind in "fV" and a.dtype.itemsize == 2 and a.dtype == b.dtype:  # of which CuPy has no batches
+            wide = self.matmul(a.astype("float32"), b.astype("float32"))
+            if out is None:
+                return wide.astype(a.dtype)
+            out[...] = wide
+            return out
         return self._library.matmul(a, b) if out is None else self._library.matmul(a, b, out=out)
+
+    def where(self, condition: Any, *choices: Any) -> Any:
+        """cupy.where; of bfloat16 it gives float32, having no loop for that type."""
+        found = self._library.where(condition, *choices)
+        kinds = {c.dtype for c in choices if hasattr(c, "dtype")}
+        return found.astype(kinds.pop(), copy=False) if len(kinds) == 1 else found
 
     def concatenate(self, arrays: Any, axis: int = 0, **options: Any) -> Any:
         """cupy.concatenate; part by part in a capture, where CuPy would copy a list of addresses from the host."""

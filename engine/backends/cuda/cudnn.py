@@ -15,12 +15,14 @@ import functools
 import sys
 import sysconfig
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from engine.backends.cuda import runtime
+from engine.core.lru import LRU
 
 __all__ = ["DATA", "SIGNATURES", "Cudnn", "CudnnError", "loaded"]
 
@@ -89,6 +91,7 @@ class Cudnn:
         self.library, self.frontend = library, frontend
         self._own = threading.local()
         self._plans: OrderedDict[Any, Any] = OrderedDict()
+        self.known: LRU[Any, weakref.ref[Any]] = LRU(PLANS)  # by what calls are made of: `cudnn_graph.run_again`
         self._lock = threading.RLock()
         self.made = self.found = 0
 

@@ -484,6 +484,20 @@ def to_host(array: Any, non_blocking: bool = False) -> np.ndarray:
         return made if order is None else made.transpose(_inverse(order))
 
 
+def to_host_array(array: Any, out: np.ndarray, non_blocking: bool = False) -> None:
+    """Write a device array to a C-contiguous one on the host, of its shape and type, without a copy in between.
+
+    Not blocking: to pinned memory it may still be under way when the call returns.
+    """
+    refuse_in_capture("a copy to the host")
+    with on_device(array.device.id):
+        flat = array if array.flags.c_contiguous else library().ascontiguousarray(array)
+        under_way = non_blocking and is_pinned(out)
+        flat.get(out=out, blocking=not under_way)
+        if under_way:
+            memory_after(flat)
+
+
 @contextlib.contextmanager
 def aside() -> Iterator[None]:
     """Outside of the graph that the current stream may be recording: a stream that may be waited for, and memory that

@@ -8,17 +8,21 @@ scaled by 5e-315 or by what lies beside them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from engine.backends import cudnn as settings
 from engine.backends.cuda import cudnn_graph as graphs
 from engine.backends.cuda import routes
+from engine.backends.cuda.cudnn import PLANS
 from engine.backends.cuda.cudnn_arrays import FORMATS, dense, graphs_there, guarded, on, served, used
 from engine.core.arrays import Array, ArrayModule
 from engine.core.geometry import ConvGeometry
 from engine.core.layouts import channels_last, empty_in_format, is_channels_last
+from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.ops import convolution as conv
 from engine.ops.convolution import numpy as by_numpy
@@ -73,11 +77,21 @@ def _by_cudnn(
     cudnn = used()
     if cudnn is None or cudnn.frontend is None:
         return None
+    tf32, deterministic = bool(settings.allow_tf32), bool(settings.deterministic)
+    operands = first.dtype, first.shape, first.strides, second.shape, second.strides
+    key = kind, *operands, tuple(shape), geometry, bias is None, tf32, deterministic
+    known = _results.get(key)  # of operands that went in as they lie
+    if known is not None:
+        made = known(xp)
+        arrays = _by_uid(kind, first, second, made, bias)
+        if (bias is None or bias.flags.c_contiguous) and graphs.run_again(cudnn, key, arrays):
+            return made
     wanted = FORMATS.get(first.ndim) if is_channels_last(first) or is_channels_last(second) else None
-    first, second = dense(first, wanted), dense(second, wanted)
-    made = xp.empty(shape, first.dtype) if wanted is None else empty_in_format(xp, shape, first.dtype, wanted)
-    x, w, y = {"forward": (first, second, made), "input": (made, second, first), "weight": (first, made, second)}[kind]
-    layouts = [graphs.layout(a, wanted is not None) for a in (x, w, y)]
+    a, b = dense(first, wanted), dense(second, wanted)
+    result = functools.partial(_empty, shape=tuple(shape), dtype=first.dtype, wanted=wanted)
+    made = result(xp)
+    arrays = _by_uid(kind, a, b, made, None if bias is None else dense(bias))
+    layouts = [graphs.layout(arrays[uid], wanted is not None) for uid in (graphs.X, graphs.W, graphs.Y)]
     if len(stride) == 1:
         layouts = [graphs.spatial(one) for one in layouts]
     of_x, of_w, of_y = layouts
@@ -91,13 +105,35 @@ def _by_cudnn(
         graphs.each(padding, 0),
         graphs.each(dilation, 1),
         bias is not None,
-        bool(settings.allow_tf32),
-        bool(settings.deterministic),
+        tf32,
+        deterministic,
     )
-    arrays = {graphs.X: x, graphs.W: w, graphs.Y: y}
+    same = _lies_as(a, first) and _lies_as(b, second)
+    if not graphs.run(cudnn, problem, arrays, key if same else None):
+        return None
+    if same:
+        _results[key] = result
+    return made
+
+
+_results: LRU[Any, Callable[[ArrayModule], Array]] = LRU(PLANS)  # by kind of call: makes what is written to
+
+
+def _lies_as(array: Array, given: Array) -> bool:
+    return array.data.ptr == given.data.ptr and array.strides == given.strides
+
+
+def _empty(xp: ArrayModule, shape: tuple[int, ...], dtype: Any, wanted: Any) -> Array:
+    made: Array = xp.empty(shape, dtype) if wanted is None else empty_in_format(xp, shape, dtype, wanted)
+    return made
+
+
+def _by_uid(kind: str, first: Array, second: Array, made: Array, bias: Array | None) -> dict[int, Array]:
+    x, w, y = {"forward": (first, second, made), "input": (made, second, first), "weight": (first, made, second)}[kind]
+    found = {graphs.X: x, graphs.W: w, graphs.Y: y}
     if bias is not None:
-        arrays[graphs.BIAS] = dense(bias)
-    return made if graphs.run(cudnn, problem, arrays) else None
+        found[graphs.BIAS] = bias
+    return found
 
 
 @kernel(conv.convolution, "cudnn")

@@ -17,6 +17,7 @@ import numpy as np
 from engine.backends.cuda import compile as compiling
 from engine.core.lru import LRU
 from engine.kernels import rows as forms
+from engine.kernels.cuda_c import COLUMNS
 from engine.kernels.elementwise import collapsed
 from engine.ops.cuda._launch import Unfit, built, group_of, host, identifier, on_host, rows_grid, scalar, strides_of
 
@@ -27,6 +28,7 @@ _reductions: LRU[Any, tuple[Any, ...]] = LRU(MANY)  # by kinds of operands: (sha
 _calls: LRU[Any, tuple[Any, ...]] = LRU(MANY)  # Note [Calls once more]
 
 FEW_ROWS, LONG = 256, 1 << 14  # rows so few and so long are reduced in parts first
+BLOCKS = 1024  # that a reduction in parts has: an H100 has 132 multiprocessors, each with room for eight of 256 threads
 
 
 def run(
@@ -157,10 +159,10 @@ def reduce(
     if not prod(shape):
         raise Unfit("nothing to reduce")
     strides = [parted(a, axes) for a in arrays]
-    rows, width = prod(row_shape), prod(place_shape)
     made = [xp.empty(row_shape, d) for d in results]
-    if not whole and rows < FEW_ROWS and width >= LONG:
-        ready = _in_parts(xp, name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
+    parts = 1 if whole else _parts(row_shape, place_shape, strides)
+    if parts > 1:
+        ready = _in_parts(xp, name, by, code, after, arrays, made, row_shape, place_shape, strides, key, parts)
     else:
         ready = _reduce(name, by, code, after, arrays, made, row_shape, place_shape, strides, key)
     if ready is not None:
@@ -195,6 +197,17 @@ def _reduce(
     )
 
 
+def _parts(row_shape: Sequence[int], place_shape: Sequence[int], strides: Any) -> int:
+    """Into how many parts rows are cut, so that there are blocks for a whole card."""
+    rows, width = prod(row_shape), prod(place_shape)
+    along, across = (
+        collapsed(shape, [s[n] for s in strides]).strides[0][-1] for n, shape in ((1, place_shape), (0, row_shape))
+    )
+    if group_of(rows, width, along, across) == "columns":
+        return min(-(-BLOCKS * COLUMNS[0] // rows), width // (16 * COLUMNS[1]))
+    return min(-(-BLOCKS // rows), width // 2048) if rows < FEW_ROWS and width >= LONG else 1
+
+
 def _in_parts(
     xp: Any,
     name: str,
@@ -207,18 +220,19 @@ def _in_parts(
     place_shape: Any,
     strides: Any,
     key: Any,
+    parts: int,
 ) -> tuple[Any, ...] | None:
     """Reduce long rows cut into parts, each by a block of its own; then the parts.  What a further launch needs."""
-    rows, width = prod(row_shape), prod(place_shape)
+    width = prod(place_shape)
     flat = collapsed(place_shape, [p for _, p in strides])
     # the slowest dim is cut into `parts` pieces of `each`, and what is left of it
     n, inner = flat.sizes[0], flat.sizes[1:]
-    parts = max(1, min(n, -(-1024 // rows), width // 2048))
+    parts = max(1, min(n, parts))
     each = n // parts
     rest = n - parts * each
     count = parts + (rest > 0)
     kinds = [_kind(code, arrays, n) for n in range(len(by))]
-    partial = [xp.empty((*row_shape, count), k) for k in kinds]
+    partial = [xp.empty((count, *row_shape), k) for k in kinds]
     plain = lambda xp, count, *reduced: reduced
     steps = []
     for first, pieces, length in ((0, parts, each), (parts, 1, rest)):
@@ -226,15 +240,15 @@ def _in_parts(
             continue
         places = [first * each * f[0] for f in flat.strides]
         moved = [_after(a, p) for a, p in zip(arrays, places)]
-        cut = [((*r, each * f[0]), f) for (r, _), f in zip(strides, flat.strides)]
-        target = [p if pieces == count else p[..., first : first + pieces] for p in partial]
+        cut = [((each * f[0], *r), f) for (r, _), f in zip(strides, flat.strides)]  # neighbours remain neighbours
+        target = [p if pieces == count else p[first : first + pieces] for p in partial]
         ready = _reduce(
-            name + "_part", by, code, plain, moved, target, (*row_shape, pieces), (length, *inner), cut, key
+            name + "_part", by, code, plain, moved, target, (pieces, *row_shape), (length, *inner), cut, key
         )
         steps.append((ready, places, None if pieces == count else slice(first, first + pieces)))
     same = lambda xp, *given: given
     counted = lambda xp, count, *reduced: after(xp, _constant(xp, width), *reduced)
-    of_parts = [parted(p, (p.ndim - 1,)) for p in partial]
+    of_parts = [parted(p, (0,)) for p in partial]
     last = _reduce(name + "_whole", by, same, counted, partial, made, row_shape, (count,), of_parts, (key, width))
     if last is None:
         return None
@@ -242,10 +256,10 @@ def _in_parts(
 
     def call(grid: Any, block: Any, args: Sequence[Any]) -> None:
         given, results = args[: len(arrays)], args[len(arrays) : len(arrays) + len(made)]
-        between = [empty((*row_shape, count), k) for k in kinds]
+        between = [empty((count, *row_shape), k) for k in kinds]
         for ready, places, share in steps:
             from_there = [_after(a, p) if p else a for a, p in zip(given, places)]
-            target = between if share is None else [b[..., share] for b in between]
+            target = between if share is None else [b[share] for b in between]
             _launch(ready, [a.address if a.__class__ is _Moved else a for a in (*from_there, *target)])
         _launch(last, [*between, *results])
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.backends.cuda import compile as compiling
 from engine.backends.cuda.compile import address
+from engine.core.lru import LRU
 from engine.dispatch import Op
 from engine.kernels import cuda_c
 from engine.kernels.elementwise import Layout, Recorded, collapsed, order_of, recorded, type_is_number
@@ -128,8 +129,8 @@ class _Plan:
         laid = [self.shape[d] for d in order]
         return [xp.empty(laid, d).transpose(back) for d in dtypes]
 
-    def run(self, xp: Any, given: list[Any], numbers: Sequence[Any]) -> Any:
-        """Launch the kernel; the new array or arrays."""
+    def run(self, xp: Any, given: list[Any], numbers: Sequence[Any], target: Any = None) -> Any:
+        """Launch the kernel; the new array or arrays.  target: the array that is written instead, laid out alike."""
         if isinstance(given[0], np.ndarray) and on_host(given[0]):
             made = self._made(xp, self.code.dtypes)  # type: ignore[union-attr]
             host.elements(self, given + made, numbers)
@@ -138,7 +139,10 @@ class _Plan:
         if ready is None or ready[0] != compiling.generation:
             ready = self._launch()
         _, vector, passed, count, dense, dtypes, types, calls = ready
-        made = [xp.empty(self.shape, d) for d in dtypes] if self.order is None else self._made(xp, dtypes)
+        if target is not None:
+            made = [target]
+        else:
+            made = [xp.empty(self.shape, d) for d in dtypes] if self.order is None else self._made(xp, dtypes)
         arrays = given + made
         if vector > 1:
             together = 0
@@ -165,6 +169,24 @@ class _Plan:
                     self._passed = common, list(numbers), passed
         call(grid, block, [*arrays, *passed, count])
         return made[0] if self.single else tuple(made)
+
+
+def add_in_place(xp: Any, total: Any, more: Any) -> bool:
+    """Add an array to another of its shape, type and layout; False, and nothing done, where no kernel serves."""
+    key = compiling.generation, total.dtype, total.shape, total.strides, more.dtype, more.strides
+    plan = _sums.get(key) if total.shape == more.shape else None
+    if plan is None:
+        plan = _planned(("add_in_place", lambda xp, a, b: xp.add(a, b), True), (total, more), {}, ())
+        laid = total if plan.order is None else total.transpose(plan.order)
+        same = plan.code is not None and plan.code.dtypes == [total.dtype] and plan.shape == total.shape
+        _sums[key] = plan = plan if same and laid.flags.c_contiguous else _Plan(None)
+    if plan.code is None:
+        return False
+    plan.run(xp, [total, more], (), total)
+    return True
+
+
+_sums: LRU[Any, _Plan] = LRU(4096)
 
 
 def _planned(source: Any, args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[Any]) -> _Plan:

@@ -98,10 +98,8 @@ def _embedding_backward(xp, grad_output, indices, num_weights, padding_idx=-1, s
         return NotImplemented
     rows, flat = xp.ascontiguousarray(grad_output.reshape(-1, width)), indices.reshape(-1)
     order = xp.argsort(flat, kind="stable").astype("int64", copy=False)
-    ordered = flat[order]
-    starts = xp.flatnonzero(xp.concatenate([xp.ones(1, bool), ordered[1:] != ordered[:-1]])).astype("int64", copy=False)
-    keys = ordered[starts].astype("int64", copy=False)
-    starts = xp.concatenate([starts, xp.full(1, flat.size, "int64")])
+    keys = flat[order].astype("int64", copy=False)
+    bounds = [xp.searchsorted(keys, keys, side).astype("int64", copy=False) for side in ("left", "right")]
     made = xp.zeros((num_weights, width), grad_output.dtype)
     key = compiling.generation, "rows", rows.dtype
     call = _built.get(key)
@@ -109,7 +107,7 @@ def _embedding_backward(xp, grad_output, indices, num_weights, padding_idx=-1, s
         call = _built[key] = built(tables.summed_rows(rows.dtype, made.dtype))
     count = keys.size * width
     numbers = [np.int32(width), np.int32(bool(scale_grad_by_freq)), np.int32(count)]
-    call(*map_grid(count), [rows, order, starts, keys, made, *numbers])
+    call(*map_grid(count), [rows, order, keys, *bounds, made, *numbers])
     if padding_idx is not None and padding_idx >= 0:
         made[padding_idx] = 0
     return made

@@ -118,3 +118,19 @@ def test_a_view_by_strides_knows_its_storage(gpu: Any) -> None:
     del view, one
     gc.collect()
     assert number not in layouts.adopted
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("non_blocking", [False, True])
+def test_copies_go_straight_into_memory_of_the_host(pinned: bool, non_blocking: bool, gpu: Any) -> None:
+    there = engine.arange(12.0, device="cuda").view(3, 4)
+    here = engine.zeros(3, 4).pin_memory() if pinned else engine.zeros(3, 4)
+    address = here.data_ptr()
+    for source in (there, there.t().contiguous().t(), there.double(), there[:1]):
+        here.zero_()
+        here.copy_(source, non_blocking=non_blocking)
+        cuda.synchronize()
+        assert here.tolist() == source.cpu().expand(3, 4).tolist() and here.data_ptr() == address
+    turned = engine.zeros(4, 3).t()
+    turned.copy_(there)
+    assert turned.tolist() == there.tolist()

@@ -168,3 +168,29 @@ def test_map_location(gpu: Any, tmp_path: Any) -> None:
     assert not engine.load(tmp_path / "x.pth", map_location="cpu")["a"].is_cuda
     assert engine.load(tmp_path / "x.pth", map_location="cuda:0")["b"].is_cuda
     assert engine.load(tmp_path / "x.pth", map_location={"cuda:0": "cpu"})["a"].device.type == "cpu"
+
+
+def test_a_profile_times_ops_on_the_gpu(gpu: Any) -> None:
+    x = engine.ones(300, 300, device="cuda", requires_grad=True)
+    with engine.autograd.profiler.profile(use_device="cuda") as found:
+        (x @ x).relu().sum().backward()
+        _ = engine.ones(3) + 1
+    ops = {e.name: e for e in found.function_events}
+    assert ops["aten::mm"].cuda_time > 0 and ops["aten::relu"].kernels[0].device == 0
+    assert not ops["aten::add"].kernels  # on the CPU
+    for e in found.function_events:
+        assert e.self_device_time_total >= 0
+        assert e.cuda_time_total >= sum(child.cuda_time_total for child in e.cpu_children)
+    rows = {row.key: row for row in found.key_averages()}
+    assert rows["MmBackward0"].cuda_time_total >= rows["MmBackward0"].self_cuda_time_total
+    assert found.function_events.self_cpu_time_total > 0 and "Self CUDA" in found.table()
+
+
+def test_a_profile_of_a_capture_marks_nothing(gpu: Any) -> None:
+    x = engine.ones(3, device="cuda")
+    _ = x * 2
+    graph = cuda.CUDAGraph()
+    with engine.autograd.profiler.profile(use_device="cuda") as found, cuda.graph(graph):
+        y = x * 2
+    graph.replay()
+    assert y.tolist() == [2] * 3 and not any(e.kernels for e in found.function_events)

@@ -58,6 +58,8 @@ def _function(full: str, function: Any, entry: Any) -> Any:
                     raise TypeError(f"{a.dtype} is unsupported in linalg")
         if full == "linalg.solve" and args[1].ndim > 1 and args[0].shape[:-1] != args[1].shape[:-1]:
             raise ValueError("a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b")
+        if full == "where" and any(str(getattr(a, "dtype", "")) == "bfloat16" for a in args[1:]):
+            args = (args[0], *[a.astype(np.float32) if isinstance(a, Array) else a for a in args[1:]])
         if short in ("argsort", "sort") and kwargs.get("kind") not in (None, "stable"):
             raise ValueError("kind can only be None or 'stable'")
         return _call(full, function, entry, WRITES.get(short, ()), *args, **kwargs)

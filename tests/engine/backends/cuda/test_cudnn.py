@@ -39,7 +39,7 @@ def test_plans_are_kept_by_shape_type_layout_and_geometry(gpu: Any) -> None:
     conv(seed=1)
     assert library.cache_info() == {"kept": 1, "made": 1, "found": 1}
     conv(padding=1)
-    conv(dtype=engine.float64)
+    conv(dtype=engine.float16)
     x, _ = conv()
     F.conv2d(x.to(memory_format=engine.channels_last), engine.ones(8, 4, 3, 3, device="cuda"))
     assert library.cache_info()["made"] == 4
@@ -99,7 +99,7 @@ def test_benchmark_keeps_the_fastest_that_runs(gpu: Any) -> None:
         ({}, engine.float32, {"DOWN_CONVERT_INPUTS"}),
         ({"allow_tf32": False}, engine.float32, {"DOWN_CONVERT_INPUTS", "TENSOR_CORE"}),
         ({"allow_tf32": False}, engine.float16, {"DOWN_CONVERT_INPUTS"}),
-        ({"deterministic": True}, engine.float64, {"DOWN_CONVERT_INPUTS", "NONDETERMINISTIC"}),
+        ({"deterministic": True}, engine.bfloat16, {"DOWN_CONVERT_INPUTS", "NONDETERMINISTIC"}),
     ],
 )
 def test_settings_choose_engines(flags: dict[str, bool], dtype: Any, notes: set[str], gpu: Any) -> None:

@@ -220,6 +220,7 @@ def test_a_planted_fault_is_found(fault: str, gpu: Any, monkeypatch: pytest.Monk
     """By other numbers, an assertion, or a refusal, which switches the route off."""
     wanted = run()
     gpu.runtime.state.cudnn._plans.clear()
+    gpu.runtime.state.cudnn.known.clear()
     edit(monkeypatch, *FAULTS[fault])
     before = dict(gpu.runtime.state.verdicts)
     try:

@@ -107,6 +107,41 @@ def test_sample(case: Case, gpu: Any) -> None:
         np.testing.assert_allclose(x, y, rate, rate)
 
 
+NARROW = (
+    ["bfloat16", "float16", "float32"] if standin.REAL else ["bfloat16"]
+)  # the other two are numpy's on the stand-in
+RATES = {"bfloat16": 6e-2, "float16": 1e-2, "float32": 2e-4}  # of the largest number of a result
+WITH_FLOATS = [c for c in ALL if c.deterministic and c.name not in NOT_ON_CUDA and c.name not in PHASES]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("case", WITH_FLOATS, ids=str)
+def test_sample_of_a_narrow_type(case: Case, dtype: str, gpu: Any) -> None:
+    """As on the CPU, for what the CPU computes in this type: some functions of CuPy have no loops of bfloat16."""
+    kind = getattr(engine, dtype)
+
+    def narrow(t: Tensor) -> Tensor:
+        return t.detach().to(kind).requires_grad_(t.requires_grad) if t.dtype is engine.float64 else t
+
+    if not any(t.dtype is engine.float64 for t in tensors_of(list(case.arguments()))):
+        return
+    try:
+        wanted, expected = outcome(case, narrow)
+    except Exception:  # refused, in whatever words
+        return
+    if case.name.startswith("linalg_") and dtype in ("float16", "bfloat16"):
+        return  # below the public functions, which refuse these types on every device
+    found, gradients = outcome(case, lambda t: on_cuda(narrow(t)))
+    if case.op is not None and case.op.outputs[-1:] == ("reserve",):
+        found, wanted = found[:-1], wanted[:-1]
+    assert [t.dtype for t in found] == [t.dtype for t in wanted]
+    for a, b in zip([*found, *gradients], [*wanted, *expected]):
+        x, y = (values(t) for t in (a, b))
+        assert x.shape == y.shape
+        limit = RATES[dtype] * max(1.0, float(np.max(abs(y[np.isfinite(y)]), initial=0))) if y.dtype.kind in "fc" else 0
+        np.testing.assert_allclose(x, y, RATES[dtype], limit)
+
+
 def on_default_device(case: Case) -> Any:
     """A factory's result with the default device on CUDA."""
     engine.set_default_device(WHERE)
