@@ -1,4 +1,4 @@
-"""One recorder, one form of a program, one guard, one reader of ENGINE_ROUTES: by the names of classes and variables."""
+"""One recorder, one form of a program, one guard, one reader of ENGINE_ROUTES: by names in the source."""
 
 from __future__ import annotations
 
