@@ -1,5 +1,5 @@
 """Writes the stubs of `engine`, `engine.ops.functions`, `engine.tensor`, `engine.torch_names.return_types` and
-`engine.nn.functional` from the op registry.
+`engine.nn.functional` from the op registry, and `engine/ops/lazy_members.py`.
 
     python scripts/stubs.py [--check]
 
@@ -16,8 +16,10 @@ import enum
 import importlib
 import inspect
 import re
+import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -448,6 +450,30 @@ def tensor_stub() -> str:
     return "\n\n".join([imports("\n".join(text), "from engine import return_types"), *text]) + "\n"
 
 
+def lazy_members() -> str:
+    """The text of engine/ops/lazy_members.py: what the lazy families define on Tensor, in a process without them."""
+    code = """from engine.ops import functions
+from engine.dispatch import import_lazy, table
+def members():
+    own = vars(functions.Tensor).items()
+    return {name: isinstance(m, property) for name, m in own if not isinstance(m, table._LazyMethod)}
+present = members()
+import_lazy()
+for name, is_property in sorted(members().items()):
+    if name not in present:
+        print(name, is_property)
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    members = [line.split() for line in found.splitlines()]
+    parts = [
+        f'{constant} = """\n'
+        + textwrap.fill(" ".join(name for name, kind in members if kind == is_property), 110, break_on_hyphens=False)
+        + '\n"""\n'
+        for constant, is_property in (("METHODS", "False"), ("PROPERTIES", "True"))
+    ]
+    return "\n".join([HEAD, *parts])
+
+
 def parsed_declarations() -> str | None:
     """The text of engine/backends/onednn/_declared.py: what cffi makes of the C declarations, so that no process has
     to parse them (a tenth of a second).  None where cffi is not installed.
@@ -478,6 +504,7 @@ def stubs() -> dict[Path, str]:
         ROOT / "engine/tensor.pyi": tensor_stub(),
         ROOT / "engine/torch_names/return_types.pyi": return_types_stub(),
         ROOT / "engine/nn/functional.pyi": functional_stub(),
+        ROOT / "engine/ops/lazy_members.py": lazy_members(),
     }
     declared = parsed_declarations()
     if declared is not None:

@@ -29,6 +29,7 @@ from engine.dispatch.table import (
     all_imported,
     import_lazy,
     providers,
+    register_lazy_members,
     with_fact,
 )
 from engine.tensor import Tensor
@@ -55,6 +56,7 @@ __all__ = [
     "operator_form",
     "overload",
     "providers",
+    "register_lazy_members",
     "samples",
     "with_fact",
 ]

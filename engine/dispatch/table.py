@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ __all__ = [
     "all_imported",
     "import_lazy",
     "providers",
+    "register_lazy_members",
     "with_fact",
 ]
 
@@ -85,18 +86,52 @@ def import_lazy() -> bool:
 def all_imported() -> None:
     """The last line of the lazy families."""
     _incomplete.clear()
-    for owner in (Tensor, type(Tensor)):
-        delattr(owner, "__getattr__")
 
 
-def _lazy_attribute(owner: object, name: str) -> object:
-    if name[:2] != "__" and import_lazy():
-        return getattr(owner, name)
-    kind = f"type object '{owner.__name__}'" if isinstance(owner, type) else f"'{type(owner).__name__}' object"
-    raise AttributeError(f"{kind} has no attribute '{name}'", name=name, obj=owner)
+class _LazyMethod:
+    """A method of Tensor that a lazy family defines: it imports the families, which put the method in its place.
+
+    A `__getattr__` on the class would find them, too, but with it every attribute of every tensor is read through
+    Python's slower slot for such classes, without the interpreter's inline caches.
+    """
+
+    __slots__ = ("__name__",)
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def _defined(self, owner: object) -> Any:
+        import_lazy()
+        found = vars(Tensor)[self.__name__]
+        if found is not self:
+            return found
+        name = self.__name__  # the families are being imported by this thread
+        kind = f"type object '{owner.__name__}'" if isinstance(owner, type) else f"'{type(owner).__name__}' object"
+        raise AttributeError(f"{kind} has no attribute '{name}'", name=name, obj=owner)
+
+    def __get__(self, instance: Tensor | None, owner: type) -> object:
+        return self._defined(owner if instance is None else instance).__get__(instance, owner)
 
 
-Tensor.__getattr__ = type(Tensor).__getattr__ = _lazy_attribute  # type: ignore[attr-defined]
+class _LazyProperty(_LazyMethod):
+    """A property of a lazy family: writing it imports the families, too."""
+
+    __slots__ = ()
+
+    def __set__(self, instance: Tensor, value: object) -> None:
+        self._defined(instance).__set__(instance, value)
+
+    def __delete__(self, instance: Tensor) -> None:
+        self._defined(instance).__delete__(instance)
+
+
+def register_lazy_members(methods: Iterable[str], properties: Iterable[str]) -> None:
+    """Put what the lazy families define on Tensor in place, until they are imported."""
+    for name in methods:
+        setattr(Tensor, name, _LazyMethod(name))
+    for name in properties:
+        setattr(Tensor, name, _LazyProperty(name))
+
 
 _found: dict[str, tuple[int, dict[str, Any]]] = {}  # by option: how many functions there were, and what they say
 

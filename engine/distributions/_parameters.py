@@ -5,8 +5,8 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-from engine.distributions.utils import broadcast_all
-from engine.tensor import Size
+from engine.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from engine.tensor import Size, Tensor
 
 
 def exactly_one(probs: Any, logits: Any) -> None:
@@ -28,3 +28,24 @@ def expanded_param(new: Any) -> Any:
     """Point `_param` of an expanded twin at its own tensor."""
     new._param = new.__dict__["probs"] if "probs" in new.__dict__ else new.__dict__["logits"]
     return new
+
+
+class Binary:
+    """A distribution of one probability per event: `probs` or `logits` is given, the other one is computed."""
+
+    @lazy_property
+    def logits(self: Any) -> Tensor:
+        return probs_to_logits(self.probs, is_binary=True)
+
+    @lazy_property
+    def probs(self: Any) -> Tensor:
+        return logits_to_probs(self.logits, is_binary=True)
+
+
+class BinaryWithShape(Binary):
+    """One that also has torch's `param_shape`."""
+
+    @property
+    def param_shape(self: Any) -> Size:
+        """The shape of `probs`."""
+        return self._param.size()

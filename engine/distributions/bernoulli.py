@@ -5,22 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from engine.distributions import constraints
-from engine.distributions._parameters import expanded_param, take_binary
+from engine.distributions._parameters import BinaryWithShape, expanded_param, take_binary
 from engine.distributions.exp_family import ExponentialFamily
-from engine.distributions.utils import (
-    broadcast_all,
-    lazy_property,
-    logits_to_probs,
-    probs_to_logits,
-)
+from engine.distributions.utils import broadcast_all
 from engine.nn.functional import binary_cross_entropy_with_logits
 from engine.ops import functions as torch
-from engine.tensor import Size, Tensor
+from engine.tensor import Tensor
 
 __all__ = ["Bernoulli"]
 
 
-class Bernoulli(ExponentialFamily):
+class Bernoulli(BinaryWithShape, ExponentialFamily):
     """1 with probability `probs` (log odds `logits`), else 0.  probs (*) -> batch (*)."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -49,19 +44,6 @@ class Bernoulli(ExponentialFamily):
     @property
     def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of `probs`."""
-        return self._param.size()
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():

@@ -6,23 +6,17 @@ import math
 from typing import Any
 
 from engine.distributions import constraints
-from engine.distributions._parameters import expanded_param, take_binary
+from engine.distributions._parameters import BinaryWithShape, expanded_param, take_binary
 from engine.distributions.exp_family import ExponentialFamily
-from engine.distributions.utils import (
-    broadcast_all,
-    clamp_probs,
-    lazy_property,
-    logits_to_probs,
-    probs_to_logits,
-)
+from engine.distributions.utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs
 from engine.nn.functional import binary_cross_entropy_with_logits
 from engine.ops import functions as torch
-from engine.tensor import Size, Tensor
+from engine.tensor import Tensor
 
 __all__ = ["ContinuousBernoulli"]
 
 
-class ContinuousBernoulli(ExponentialFamily):
+class ContinuousBernoulli(BinaryWithShape, ExponentialFamily):
     """On [0, 1], with density proportional to probs**x (1 - probs)**(1 - x).  probs or logits (*) -> batch (*).
 
     lims: between them, around 1/2, the normalizing constant and the moments are Taylor series.
@@ -90,17 +84,8 @@ class ContinuousBernoulli(ExponentialFamily):
         return self.variance.sqrt()
 
     @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
     def probs(self) -> Tensor:
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of `probs`."""
-        return self._param.size()
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from engine.distributions import constraints
-from engine.distributions._parameters import take_binary
+from engine.distributions._parameters import Binary, take_binary
 from engine.distributions.distribution import Distribution
-from engine.distributions.utils import (
-    broadcast_all,
-    lazy_property,
-    logits_to_probs,
-    probs_to_logits,
-)
+from engine.distributions.utils import broadcast_all
 from engine.nn.functional import binary_cross_entropy_with_logits
 from engine.ops import functions as torch
 from engine.tensor import Tensor
@@ -20,7 +15,7 @@ from engine.tensor import Tensor
 __all__ = ["Geometric"]
 
 
-class Geometric(Distribution):
+class Geometric(Binary, Distribution):
     """The number of failures before the first success of probability `probs` (log odds `logits`).
 
     probs (*) -> batch (*).
@@ -55,14 +50,6 @@ class Geometric(Distribution):
     @property
     def variance(self) -> Tensor:
         return (1.0 / self.probs - 1.0) / self.probs
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

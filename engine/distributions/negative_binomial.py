@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from engine.distributions import constraints
-from engine.distributions._parameters import exactly_one, expanded_param
+from engine.distributions._parameters import BinaryWithShape, exactly_one, expanded_param
 from engine.distributions.distribution import Distribution
 from engine.distributions.gamma import Gamma
-from engine.distributions.utils import (
-    broadcast_all,
-    lazy_property,
-    logits_to_probs,
-    probs_to_logits,
-)
+from engine.distributions.utils import broadcast_all, lazy_property
 from engine.nn.functional import logsigmoid
 from engine.ops import functions as torch
-from engine.tensor import Size, Tensor
+from engine.tensor import Tensor
 
 __all__ = ["NegativeBinomial"]
 
 
-class NegativeBinomial(Distribution):
+class NegativeBinomial(BinaryWithShape, Distribution):
     """The number of successes of probability `probs` before `total_count` failures.
 
     total_count, probs (*) -> batch (*).
@@ -58,19 +53,6 @@ class NegativeBinomial(Distribution):
     @property
     def variance(self) -> Tensor:
         return self.mean / torch.sigmoid(-self.logits)
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of `probs`."""
-        return self._param.size()
 
     @lazy_property
     def _gamma(self) -> Gamma:

@@ -5,25 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from engine.distributions import constraints
-from engine.distributions._parameters import expanded_param, take_binary
+from engine.distributions._parameters import BinaryWithShape, expanded_param, take_binary
 from engine.distributions.distribution import Distribution
 from engine.distributions.transformed_distribution import TransformedDistribution
 from engine.distributions.transforms import SigmoidTransform
-from engine.distributions.utils import (
-    broadcast_all,
-    clamp_probs,
-    lazy_property,
-    logits_to_probs,
-    probs_to_logits,
-)
+from engine.distributions.utils import broadcast_all, clamp_probs
 from engine.nn.functional import logsigmoid
 from engine.ops import functions as torch
-from engine.tensor import Size, Tensor
+from engine.tensor import Tensor
 
 __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli"]
 
 
-class LogitRelaxedBernoulli(Distribution):
+class LogitRelaxedBernoulli(BinaryWithShape, Distribution):
     """The log odds of a `RelaxedBernoulli` number.  temperature a Tensor or number, probs (*) -> batch (*)."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -38,19 +32,6 @@ class LogitRelaxedBernoulli(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LogitRelaxedBernoulli:
         return expanded_param(self._expanded(batch_shape, _instance, "probs", "logits", temperature=self.temperature))
-
-    @lazy_property
-    def logits(self) -> Tensor:
-        return probs_to_logits(self.probs, is_binary=True)
-
-    @lazy_property
-    def probs(self) -> Tensor:
-        return logits_to_probs(self.logits, is_binary=True)
-
-    @property
-    def param_shape(self) -> Size:
-        """The shape of `probs`."""
-        return self._param.size()
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)

@@ -73,12 +73,6 @@ class _Compiler:
         """An object file."""
         return bytes(self.machine.emit_object(self._optimized(text)))
 
-    def assembly(self, text: str) -> str:
-        """The instructions that a text becomes, for those who look."""
-        with self.lock:
-            self.start()
-            return str(self.machine.emit_assembly(self._optimized(text)))
-
     def link(self, code: bytes, name: str) -> int:
         """The address of the function `name` of an object file."""
         builder = self.llvm.JITLibraryBuilder()

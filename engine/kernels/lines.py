@@ -7,6 +7,7 @@ the elements after it are the places.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from math import inf
 
@@ -28,14 +29,13 @@ def _weighted(
     k: Kernel, taps: int, load: Callable[[Value], Value], index: Array, weight: Array | None, at: Value
 ) -> Value:
     """The sum over taps of weight[at, tap] * load(index[at, tap])."""
-    total: Value | None = None
-    for tap in range(taps):
+
+    def of(tap: int) -> Value:
         place = at * taps + tap
         value = load(k.cast(k.load(index, place), "index"))
-        value = value if weight is None else value * k.load(weight, place)
-        total = value if total is None else total + value
-    assert total is not None
-    return total
+        return value if weight is None else value * k.load(weight, place)
+
+    return functools.reduce(operator.add, map(of, range(taps)))
 
 
 @functools.cache
@@ -71,12 +71,12 @@ def resampled_rows(taps: int, weighted: bool) -> Callable[[str], Kernel]:
         lines = [(line + k.cast(k.load(index, at * taps + tap), "index")) * after for tap in range(taps)]
         weights = [k.load(weight, at * taps + tap) for tap in range(taps)] if weight is not None else None
         with k.each(after) as j:
-            total: Value | None = None
-            for tap in range(taps):
+
+            def of(tap: int) -> Value:
                 value = k.load(x, lines[tap] + j)
-                value = value * weights[tap] if weights is not None else value
-                total = value if total is None else total + value
-            assert total is not None
+                return value if weights is None else value * weights[tap]
+
+            total = functools.reduce(operator.add, map(of, range(taps)))
             k.store(out, own + j, total)
         return k
 

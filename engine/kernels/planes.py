@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, where
@@ -47,15 +48,15 @@ def grid_sums(taps: int) -> Callable[[str], Kernel]:
         channels, total, points = (k.scalar(name, "index") for name in _SIZES)
         base, own, first = k.index * total, k.index * points, k.index // channels * taps * points
         with k.each(points) as p:
-            found: Value | None = None
-            for tap in range(taps):
+
+            def of(tap: int) -> Value:
                 at = first + points * tap + p
                 place = k.cast(k.load(index, at), "index")
                 inside = place < total
                 value = k.load(x, base + where(inside, place, total - 1))
-                value = where(inside, value, k.constant(0.0, type)) * k.load(weight, at)
-                found = value if found is None else found + value
-            assert found is not None
+                return where(inside, value, k.constant(0.0, type)) * k.load(weight, at)
+
+            found = functools.reduce(operator.add, map(of, range(taps)))
             k.store(out, own + p, found)
         return k
 

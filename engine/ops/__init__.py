@@ -18,6 +18,7 @@ from engine.ops import (  # noqa: F401
     gathering,
     indexing,
     joining,
+    lazy_members,
     masking,
     pointwise,
     products,
@@ -118,6 +119,7 @@ def _direct(record: dispatch.Op, present: Callable[..., Any]) -> object:
 _makers["cuda"] = _cuda_backend
 _makers["meta"] = _meta_backend
 dispatch.providers.lazy = _lazy
+dispatch.register_lazy_members(lazy_members.METHODS.split(), lazy_members.PROPERTIES.split())
 dispatch.providers.blocks = _blocks
 dispatch.providers.onednn = _onednn
 dispatch.providers.cuda = _cuda

@@ -85,7 +85,34 @@ def run(program: Program, function: Callable[..., Any], args: tuple, kwargs: dic
             mode.enabled = grad
 
 
-class ScriptMethod:
+class _Callable:
+    """What a method and a function of a program show of it."""
+
+    record: FunctionRecord
+    program: Program
+
+    @property
+    def code(self) -> str:
+        """Its text in the archive."""
+        return self.program.text(self.record)
+
+    @property
+    def schema(self) -> str:
+        """Parameters and result with their types."""
+        return self.record.schema
+
+    @property
+    def graph(self) -> Graph:
+        """Its nodes and values."""
+        return graph_of(self.program, self.record)
+
+    @property
+    def inlined_graph(self) -> Graph:
+        """`graph`, with the nodes of what it calls."""
+        return graph_of(self.program, self.record, inlined=True)
+
+
+class ScriptMethod(_Callable):
     """A method of a loaded module or object, as users call it: arguments by the schema, converted and checked."""
 
     def __init__(self, owner: Any, record: FunctionRecord, program: Program) -> None:
@@ -99,28 +126,8 @@ class ScriptMethod:
         args, kwargs = checked(self.record, (self.owner, *args), kwargs)
         return run(self.program, function, args, kwargs)
 
-    @property
-    def code(self) -> str:
-        """The archive's text of the method."""
-        return self.program.text(self.record)
 
-    @property
-    def schema(self) -> str:
-        """Parameters and result with their types."""
-        return self.record.schema
-
-    @property
-    def graph(self) -> Graph:
-        """The method as nodes and values."""
-        return graph_of(self.program, self.record)
-
-    @property
-    def inlined_graph(self) -> Graph:
-        """`graph`, with the nodes of what it calls."""
-        return graph_of(self.program, self.record, inlined=True)
-
-
-class ScriptFunction:
+class ScriptFunction(_Callable):
     """A function of a program that is no method."""
 
     _python: Any = None  # the Python function that it was compiled from
@@ -135,26 +142,6 @@ class ScriptFunction:
         function = self.program.callable(self.record)
         args, kwargs = checked(self.record, args, kwargs)
         return run(self.program, function, args, kwargs)
-
-    @property
-    def code(self) -> str:
-        """The text of the function."""
-        return self.program.text(self.record)
-
-    @property
-    def schema(self) -> str:
-        """Parameters and result with their types."""
-        return self.record.schema
-
-    @property
-    def graph(self) -> Graph:
-        """The function as nodes and values."""
-        return graph_of(self.program, self.record)
-
-    @property
-    def inlined_graph(self) -> Graph:
-        """`graph`, with the nodes of what it calls."""
-        return graph_of(self.program, self.record, inlined=True)
 
     def graph_for(self, *args: Any, **kwargs: Any) -> Graph:
         """`graph`: it is the same for all arguments."""

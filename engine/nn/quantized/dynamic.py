@@ -114,7 +114,25 @@ def _dtype_of(value: Any) -> Any:
     return getattr(dtypes, value.path.rpartition(".")[2])  # how a checkpoint names it
 
 
-class Linear(Module):
+class PackedLinear(Module):
+    """A linear layer whose weight and bias are in `_packed_params`."""
+
+    _packed_params: LinearPackedParams
+
+    def weight(self) -> Tensor:
+        """The quantized weight (out_features, in_features)."""
+        return self._packed_params._weight_bias()[0]
+
+    def bias(self) -> Tensor | None:
+        """The bias (out_features), or None."""
+        return self._packed_params._weight_bias()[1]
+
+    def set_weight_bias(self, w: Tensor, b: Tensor | None) -> None:
+        """Use this quantized weight and this bias."""
+        self._packed_params.set_weight_bias(w, b)
+
+
+class Linear(PackedLinear):
     """x @ weight.T + bias with integer products: (*, in_features) -> (*, out_features), float32 both."""
 
     _version = 4
@@ -134,18 +152,6 @@ class Linear(Module):
         """(*, in_features) -> (*, out_features)."""
         result = _product(x, *self._packed_params._weight_bias())
         return result.to(x.dtype)
-
-    def weight(self) -> Tensor:
-        """The quantized weight (out_features, in_features)."""
-        return self._packed_params._weight_bias()[0]
-
-    def bias(self) -> Tensor | None:
-        """The bias (out_features), or None."""
-        return self._packed_params._weight_bias()[1]
-
-    def set_weight_bias(self, w: Tensor, b: Tensor | None) -> None:
-        """Use this quantized weight and this bias."""
-        self._packed_params.set_weight_bias(w, b)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Linear:

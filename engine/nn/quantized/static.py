@@ -16,7 +16,7 @@ from engine.core import dtypes
 from engine.encoded.quantized import QuantizedTensor, from_integers, integer_products, quantize_per_tensor
 from engine.nn import functional as F
 from engine.nn.modules.module import Module
-from engine.nn.quantized.dynamic import LinearPackedParams, quantized_weight
+from engine.nn.quantized.dynamic import LinearPackedParams, PackedLinear, quantized_weight
 from engine.nn.quantized.observers import default_weight_observer
 from engine.tensor import Tensor, wrap
 
@@ -129,7 +129,7 @@ class DeQuantize(Module):
         return cls()
 
 
-class Linear(QuantizedModule):
+class Linear(PackedLinear, QuantizedModule):
     """x @ weight.T + bias: (*, in_features) quint8 -> (*, out_features) quint8."""
 
     _relu = False
@@ -151,18 +151,6 @@ class Linear(QuantizedModule):
         sums = integer_products(rows, int(q._zero), weight, rows.size > 0 and int(rows.max()) <= 127)
         found = _scaled(sums.astype(np.float32), q, weight, bias, self.scale, self.zero_point, self._relu, -1)
         return found.reshape(*q.shape[:-1], self.out_features)
-
-    def weight(self) -> Tensor:
-        """The quantized weight (out_features, in_features)."""
-        return self._packed_params._weight_bias()[0]
-
-    def bias(self) -> Tensor | None:
-        """The bias (out_features), or None."""
-        return self._packed_params._weight_bias()[1]
-
-    def set_weight_bias(self, w: Tensor, b: Tensor | None) -> None:
-        """Use this quantized weight and this bias."""
-        self._packed_params.set_weight_bias(w, b)
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:

@@ -71,17 +71,6 @@ def dtype_of(x: Any) -> Any:
     return dtypes.from_numpy(x.dtype) if hasattr(x, "dtype") else dtypes.of_number(x)
 
 
-def at_single(function: Any) -> Any:
-    """Wrap a unary kernel so that it computes 16-bit floats in float32, as torch does."""
-
-    def kernel(xp, input, *args, **kwargs):  # type: ignore[no-untyped-def]
-        if input.dtype.itemsize == 2 and input.dtype.kind not in "iu":
-            return function(xp, input.astype("float32"), *args, **kwargs).astype(input.dtype)
-        return function(xp, input, *args, **kwargs)
-
-    return kernel
-
-
 # --- addition and subtraction
 
 _SUB_BOTH = (
@@ -482,7 +471,6 @@ def true_divide(input, other, *, out=None):
 
 
 _true_div_ = true_div.op.inplace_function
-_floor_divide_ = floor_divide.op.inplace_function
 
 
 @composite(names=("divide_",), public=False, several=((2, 3), (3, 3), (3, 4)), elementwise=True)

@@ -1,4 +1,4 @@
-"""One recorder, one form of a program, one guard: by the names of classes."""
+"""One recorder, one form of a program, one guard, one reader of ENGINE_ROUTES: by names in the source."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ def classes(pattern: str, *folders: str) -> list[str]:
 )
 def test_there_is_one(pattern: str, found: list[str]) -> None:
     assert classes(pattern, "programs/", "fx/", "onnx/", "export/") == found
+
+
+def test_one_module_reads_how_routes_are_chosen() -> None:
+    """`ENGINE_ROUTES` is read by `trials.mode` alone; the others ask it."""
+    readers = [
+        path
+        for path, text in SOURCES.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value == "ENGINE_ROUTES"
+    ]
+    assert readers == ["core/trials.py"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from math import inf, nan
 from typing import Any
 
-import numpy as np
 import pytest
 
 import engine
 from engine import tensor
 from engine.nn import functional as F
 from engine.ops.softmax import softmin
+from tests.engine.ops.answers import check_error, check_gradients, check_value
 
 X = tensor([-4.0, -3.0, -1.0, 0.0, 0.5, 3.0, 30.0])
 I64 = tensor([3, -2, 5])
@@ -212,28 +212,17 @@ GRADIENTS: list[Any] = [
 
 @pytest.mark.parametrize(("call", "dtype", "expected"), VALUES)
 def test_values_and_dtypes(call: Any, dtype: str, expected: Any) -> None:
-    result = call()
-    assert str(result.dtype) == f"torch.{dtype}"
-    tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-6)
-    np.testing.assert_allclose(np.array(result.tolist()), np.array(expected), tolerance, 1e-6)
+    check_value(call, dtype, expected, absolute=1e-6)
 
 
 @pytest.mark.parametrize(("call", "error", "sentence"), ERRORS)
 def test_errors(call: Any, error: type[Exception], sentence: str) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value).startswith(sentence)
-
-
-def gradient(call: Any, *values: Any) -> list[Any]:
-    leaves = [tensor(v, dtype=engine.float64, requires_grad=True) for v in values]
-    return [g.tolist() for g in engine.autograd.grad(call(*leaves).sum(), leaves)]
+    check_error(call, error, sentence)
 
 
 @pytest.mark.parametrize(("call", "values", "expected"), GRADIENTS)
 def test_gradients_at_ties_zeros_and_bounds(call: Any, values: Any, expected: Any) -> None:
-    for found, want in zip(gradient(call, *values), expected):
-        np.testing.assert_allclose(np.array(found), np.array(want), 1e-7, 1e-12)
+    check_gradients(call, values, expected, relative=1e-7)
 
 
 @pytest.mark.parametrize("count", [5, 5000, 70_000])

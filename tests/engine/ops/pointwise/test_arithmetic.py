@@ -14,6 +14,7 @@ import pytest
 
 import engine
 from engine import tensor
+from tests.engine.ops.answers import check_error, check_gradients, check_value
 
 F32 = tensor([1.5, -0.5, 2.0])
 I64 = tensor([3, -2, 5])
@@ -410,28 +411,17 @@ GRADIENTS: list[Any] = [
 
 @pytest.mark.parametrize(("call", "dtype", "expected"), VALUES)
 def test_values_and_dtypes(call: Any, dtype: str, expected: Any) -> None:
-    result = call()
-    assert str(result.dtype) == f"torch.{dtype}"
-    tolerance = {"float64": 1e-12, "float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-6)
-    np.testing.assert_allclose(np.array(result.tolist()), np.array(expected), tolerance, 1e-7)
+    check_value(call, dtype, expected)
 
 
 @pytest.mark.parametrize(("call", "error", "sentence"), ERRORS)
 def test_errors(call: Any, error: type[Exception], sentence: str) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value).startswith(sentence)
-
-
-def gradient(call: Any, *values: Any) -> list[Any]:
-    leaves = [tensor(v, dtype=engine.float64, requires_grad=True) for v in values]
-    return [g.tolist() for g in engine.autograd.grad(call(*leaves).sum(), leaves)]
+    check_error(call, error, sentence)
 
 
 @pytest.mark.parametrize(("call", "values", "expected"), GRADIENTS)
 def test_gradients_at_ties_zeros_and_bounds(call: Any, values: Any, expected: Any) -> None:
-    for found, want in zip(gradient(call, *values), expected):
-        np.testing.assert_allclose(np.array(found), np.array(want), 1e-10, 1e-12)
+    check_gradients(call, values, expected)
 
 
 def test_a_number_over_a_tensor_is_rounded_as_torchs() -> None:
