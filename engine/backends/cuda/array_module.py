@@ -115,11 +115,13 @@ class ArrayModule:
         """cupy.matmul; by cublasLt, where that serves."""
         if blaslt.serves(a, b):
             return blaslt.matmul(self, a, b, out)
-        if a.dtype.kind in "fV" and a.dtype.itemsize == 2 and a.dtype == b.dtype:  # of which CuPy has no batches
-            wide = self.matmul(a.astype("float32"), b.astype("float32"))
+        common = np.result_type(a.dtype, b.dtype)
+        if a.dtype != b.dtype or (common.kind in "fV" and common.itemsize == 2):  # CuPy has no batches of 16 bits
+            wide = np.dtype("float32") if common.kind in "fV" and common.itemsize == 2 else common
+            made = self.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False)).astype(common, copy=False)
             if out is None:
-                return wide.astype(a.dtype)
-            out[...] = wide
+                return made
+            out[...] = made
             return out
         return self._library.matmul(a, b) if out is None else self._library.matmul(a, b, out=out)
 
