@@ -156,7 +156,9 @@ def optimizers(torch: Any) -> Iterator[Row]:
             p.grad = torch.ones_like(p)
         count = sum(p.numel() for p in params)
         made = (
-            torch.optim.AdamW(params, fused=True) if name == "AdamW" else torch.optim.SGD(params, lr=0.1, momentum=0.9)
+            torch.optim.AdamW(params, fused=True, capturable=True)
+            if name == "AdamW"
+            else torch.optim.SGD(params, lr=0.1, momentum=0.9)
         )
         yield f"{name} 124 M", made.step, (7 if name == "AdamW" else 5) * 4 * count, 0
 
@@ -214,13 +216,13 @@ def networks(torch: Any) -> Iterator[Row]:
     )
 
     gpt = _Networks(torch).GPT().cuda()
-    words = torch.randint(0, 50304, (4, 1024), device="cuda")
+    words = torch.randint(0, 50304, (16, 1024), device="cuda")
 
     def loss() -> Any:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             return gpt(words, words)
 
-    yield "GPT-2 small 4 x 1024 bfloat16, step", _step(torch, gpt, _adamw(torch, gpt), loss), 0, 6 * 124e6 * 4096
+    yield "GPT-2 small 16 x 1024 bfloat16, step", _step(torch, gpt, _adamw(torch, gpt), loss), 0, 6 * 124e6 * 16384
     one = words[:1, :64].clone()
 
     def short() -> Any:

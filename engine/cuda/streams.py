@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,6 +162,10 @@ def set_stream(stream: Stream) -> None:
     if stream is not None:
         library().cuda.runtime.setDevice(stream.device_index)
         stream._stream.use()
+        _current.__dict__.setdefault("streams", {})[stream.device_index] = stream  # CuPy holds it weakly
+
+
+_current = threading.local()
 
 
 @contextlib.contextmanager

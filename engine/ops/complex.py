@@ -9,6 +9,7 @@ from engine.autograd.graph import name_node, registered
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, overload, samples
+from engine.ops.copying import check_complex_half
 from engine.ops.pointwise.arithmetic import keep_where, zeros_of
 from engine.tensor import Tensor
 
@@ -16,9 +17,11 @@ REAL_OF = {"complex32": "float16", "complex64": "float32", "complex128": "float6
 _COMPLEX_OF = {name: dtype for dtype, name in REAL_OF.items()}
 
 
-def _complex_of(kind: Any) -> Any:
-    """The complex numpy dtype whose parts are of the real one `kind`."""
-    return dtypes.to_numpy(getattr(dtypes, _COMPLEX_OF[kind.name]))
+def _complex_of(array: Any) -> Any:
+    """The complex numpy dtype whose parts are of the type of a real array.  RuntimeError where its device has none."""
+    found = dtypes.to_numpy(getattr(dtypes, _COMPLEX_OF[array.dtype.name]))
+    check_complex_half(array, found)
+    return found
 
 
 # --- parts
@@ -29,7 +32,7 @@ def _complex_of(kind: Any) -> Any:
 @samples(lambda t: [(t(3),), (t(),)])
 def as_complex(xp, input):
     """Real numbers as complex ones.  input (*) -> (*)."""
-    return input.astype(_complex_of(input.dtype))
+    return input.astype(_complex_of(input))
 
 
 @op(node="SelectBackward0", view=True, public=False, method=False)
@@ -103,7 +106,7 @@ def view_as_complex(xp, input):
         raise RuntimeError("Tensor must have a last dimension with stride 1")
     if any(s % (2 * item) for s, n in zip(input.strides[:-1], input.shape) if n > 1):
         raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
-    return input.view(_complex_of(input.dtype))[..., 0]
+    return input.view(_complex_of(input))[..., 0]
 
 
 # --- conjugation
@@ -180,7 +183,7 @@ def _check_pair(name: str, first: Any, second: Any) -> None:
 
 
 def _assembled(xp: Any, real: Any, imag: Any) -> Any:
-    result = xp.empty(broadcast_shapes(real.shape, imag.shape), _complex_of(real.dtype))
+    result = xp.empty(broadcast_shapes(real.shape, imag.shape), _complex_of(real))
     dtypes.part(result, 0)[...] = real
     dtypes.part(result, 1)[...] = imag
     return result

@@ -42,7 +42,14 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
             return convert(array)
         with np.errstate(all="ignore"):
             return array.astype(target)
+    check_complex_half(array, target)
     return array.astype(target)
+
+
+def check_complex_half(array: Any, target: Any) -> None:
+    """Raise RuntimeError for complex32 on a device whose library has no such type."""
+    if target.kind == "W" and backends.of_array(array).kind == "cuda":
+        raise RuntimeError("complex32 (ComplexHalf) is not available on CUDA: CuPy has no such type; use complex64")
 
 
 def move_array(array: Any, where: device, non_blocking: bool = False) -> Any:
@@ -479,7 +486,8 @@ def _store_elsewhere(array: Any, values: Any, non_blocking: bool) -> None:
     ):
         backends.of_array(values).to_host_array(values, array, non_blocking)
         return
-    values = move_array(values, backend.device_of(array), non_blocking)
+    # what the host converts or spreads must have arrived
+    values = move_array(values, backend.device_of(array), non_blocking and type(array) is not np.ndarray)
     if type(array) is np.ndarray:
         with np.errstate(all="ignore"):
             array[...] = values

@@ -196,6 +196,12 @@ class _Ufunc:
             step *= 2
         return found
 
+    def reduceat(self, array: Any, indices: Any, axis: int = 0) -> Any:
+        """Over runs of a dim, 16-bit floats in float32: CuPy's running sum does not compile for bfloat16."""
+        if array.dtype.kind in "fV" and array.dtype.itemsize == 2:
+            return self._ufunc.reduceat(array.astype("float32"), indices, axis).astype(array.dtype)
+        return self._ufunc.reduceat(array, indices, axis)
+
     def at(self, array: Any, indices: Any, values: Any = None) -> None:
         """array[indices] = ufunc(array[indices], values), each index as often as it occurs."""
         name = array.dtype.name

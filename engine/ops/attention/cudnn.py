@@ -178,6 +178,6 @@ def _fused_attention(xp, query, key, value, mask=None, causal=False, scale=1.0):
 def _fused_attention_backward(
     xp, grad_output, query, key, value, output, statistics, mask=None, causal=False, scale=1.0
 ):
-    if not _half(grad_output, query, key, value, output) or not on(ROUTE):
+    if not _half(grad_output, query, key, value, output, *([] if mask is None else [mask])) or not on(ROUTE):
         return NotImplemented
     return guarded(ROUTE, _backward, xp, grad_output, query, key, value, output, statistics, mask, causal, scale)

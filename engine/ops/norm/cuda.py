@@ -265,19 +265,41 @@ def _normalize(xp: Any, input: Any, mean: Any, rstd: Any, weight: Any, bias: Any
     return made
 
 
+def _reciprocal_root(xp: Any, var: Any, eps: Any) -> Any:
+    return 1 / xp.sqrt(var + eps)
+
+
+_root = kernel_from("reciprocal_root", _reciprocal_root)
+
+
+def _rstd(xp: Any, var: Any, eps: float) -> Any:
+    found = _root(xp, var, eps)
+    return _reciprocal_root(xp, var, eps).astype(var.dtype, copy=False) if found is NotImplemented else found
+
+
+def _by_channel(xp: Any, name: str, code: Any, arrays: Any, wide: Any) -> Any:
+    """The mean over each channel of what `code` makes of arrays of one shape."""
+    axes = (0, *range(2, arrays[0].ndim))
+    key = name, _rows.signature(*arrays)
+    found = _rows.replay(xp, key, arrays)
+    if found is None:
+        share = lambda xp, count, total: total / count.astype(total.dtype)
+        replay_as = key, (arrays[0].shape[1],)
+        found = _rows.reduce(xp, name, ["sum"], code, share, arrays, axes, [wide], key=wide, replay_as=replay_as)
+    return found[0]
+
+
 @kernel(norm.batch_norm_train, "cuda")
 @serving
 def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     _fitting(input, weight, bias)
     wide = _wide(input)
-    axes = (0, *range(2, input.ndim))
     cast = lambda xp, x: x.astype(wide, copy=False)
-    share = lambda xp, count, total: total / count.astype(total.dtype)
-    (mean,) = _rows.reduce(xp, "mean_wide", ["sum"], cast, share, [input], axes, [wide], key=wide)
+    mean = _by_channel(xp, "channel_mean", cast, [input], wide)
     spread = xp.broadcast_to(_per_channel(xp, mean, input), input.shape)
     square = lambda xp, x, m: (x.astype(wide, copy=False) - m) * (x.astype(wide, copy=False) - m)
-    (var,) = _rows.reduce(xp, "mean_square", ["sum"], square, share, [input, spread], axes, [wide], key=wide)
-    rstd = (1 / xp.sqrt(var + eps)).astype(wide, copy=False)
+    var = _by_channel(xp, "channel_variance", square, [input, spread], wide)
+    rstd = _rstd(xp, var, eps)
     return _normalize(xp, input, mean, rstd, weight, bias), mean, rstd, var
 
 
@@ -286,7 +308,7 @@ def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
 def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
     _fitting(input, running_mean, running_var, weight, bias)
     wide = _wide(input)
-    rstd = (1 / xp.sqrt(running_var.astype(wide, copy=False) + eps)).astype(wide, copy=False)
+    rstd = _rstd(xp, running_var.astype(wide, copy=False), eps)
     return _normalize(xp, input, running_mean.astype(wide, copy=False), rstd, weight, bias)
 
 
@@ -310,7 +332,11 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
     axes = (0, *range(2, input.ndim))
     mean, rstd = mean.astype(wide, copy=False), rstd.astype(wide, copy=False)
     spread = [xp.broadcast_to(_per_channel(xp, a, input), input.shape) for a in (mean, rstd)]
-    products, sums = _parameter_gradients(xp, grad_output, input, *spread, axes, wide)
+    key = "batch_norm_sums", _rows.signature(grad_output, input, *spread)
+    found = _rows.replay(xp, key, [grad_output, input, *spread])
+    if found is None:
+        found = _parameter_gradients(xp, grad_output, input, *spread, axes, wide, (key, (input.shape[1],)))
+    products, sums = found
     vectors = [_per_channel(xp, v, input) for v in (mean, rstd, products, sums)]
     more = [] if weight is None else [_per_channel(xp, weight, input)]
     size = float(prod(input.shape[d] for d in axes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -194,3 +195,17 @@ def test_a_profile_of_a_capture_marks_nothing(gpu: Any) -> None:
         y = x * 2
     graph.replay()
     assert y.tolist() == [2] * 3 and not any(e.kernels for e in found.function_events)
+
+
+def test_a_stream_that_is_set_lives_as_long(gpu: Any) -> None:
+    before = cuda.current_stream()
+    try:
+        cuda.set_stream(cuda.Stream())
+        number = cuda.current_stream().cuda_stream
+        gc.collect()
+        for _ in range(2):
+            with cuda.graph(cuda.CUDAGraph(), stream=cuda.current_stream()):
+                pass
+            assert cuda.current_stream().cuda_stream == number != before.cuda_stream
+    finally:
+        cuda.set_stream(before)

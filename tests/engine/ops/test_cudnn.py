@@ -188,6 +188,17 @@ def test_attention(dtype: str, masked: str, gpu: Any) -> None:
         assert cudnn_graphs.calls == ["sdpa", "sdpa_backward"]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mask_of_another_type_is_left_to_products_both_ways(dtype: str, gpu: Any) -> None:
+    from engine.ops.attention import fused
+
+    q, k, v = (real(1, 2, 6, 16, seed=i, dtype=getattr(engine, dtype)) for i in range(3))
+    mask = engine.zeros(1, 1, 6, 6).masked_fill(real(1, 1, 6, 6, seed=9) > 0.3, -float("inf"))
+    mask[..., 0, :] = -float("inf")
+    both(lambda *x: fused.fused_attention(*x, mask.to(x[0].device), False, 0.25)[0], q, k, v, rate=0.15)
+    assert not cudnn_graphs.calls
+
+
 @only_here
 def test_heads_inside_a_packed_projection_are_not_copied(gpu: Any) -> None:
     packed = real(2, 8, 3, 2, 16, dtype=engine.float16).cuda()

@@ -408,6 +408,8 @@ class Ufunc:
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         self._needs("reduceat", "add")
+        if str(array.dtype) == "bfloat16":
+            raise RuntimeError("NVRTC: no operator += matches these operands")  # of CuPy's running sum
         return _call("ufunc.reduceat", self._ufunc.reduceat, None, (), array, indices, axis, dtype, out)
 
     def at(self, a: Any, indices: Any, b: Any = None) -> None:
