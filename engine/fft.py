@@ -21,6 +21,7 @@ from engine.core.checks import wrap_dim
 from engine.dispatch import PUBLIC
 from engine.dispatch.arguments import checked
 from engine.dispatch.out import store, store_result
+from engine.ops.creation import placed
 from engine.ops.products import scalar_name
 from engine.ops.spectral import check_type, fft_c2c, fft_c2r, fft_r2c, padded
 from engine.ops.spectral_old import old_fft
@@ -367,9 +368,7 @@ def _frequencies(name: str, n: Any, d: float, half: bool, dtype: Any, device: An
     )
     with np.errstate(all="ignore"):
         values = order * np.float64(1.0) / (np.float64(n) * np.float64(d))
-    result = wrap(values.astype(dtypes.to_numpy(target)))
-    if device is not None:
-        result = result.to(device)
+    result = placed(wrap(values.astype(dtypes.to_numpy(target))), device)
     return result.requires_grad_() if requires_grad else result
 
 

@@ -42,6 +42,12 @@ def place_of(where: Any) -> tuple[Any, Any]:
     return backends.of_device(where).xp, where
 
 
+def placed(tensor: Tensor, where: Any) -> Tensor:
+    """What a factory has made on the CPU, on its `device=`; None means the default device."""
+    where = _default_device[0] if where is None else where
+    return tensor if where is None else tensor.to(where)
+
+
 def inside(xp: Any, where: device) -> Any:
     """A context in which `xp` allocates on `where`."""
     if xp is np or where.index is None or where.type != "cuda":

@@ -17,6 +17,7 @@ from engine.core import dtypes
 from engine.core.layouts import strided
 from engine.core.tensor_messages import warn_once
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
+from engine.ops.creation import placed
 from engine.ops.products import cpp_name, scalar_name
 from engine.tensor import Tensor, wrap
 
@@ -461,9 +462,7 @@ def _window(
     else:
         points = length + 1 if periodic else length
         values = make(np.arange(points, dtype=np.float64), points)[:length]
-    result = wrap(values.astype(dtypes.to_numpy(target)))
-    if device is not None:
-        result = result.to(device)
+    result = placed(wrap(values.astype(dtypes.to_numpy(target))), device)
     return result.requires_grad_() if requires_grad else result
 
 

@@ -442,8 +442,12 @@ def advance(step: Tensor) -> float:
     if not _replaying:
         _uncounted.append(array)  # in a capture recorded: each replay counts
     if recording is None:
-        forget = lambda ref, key=id(step): _known_steps.pop(key, None)
-        _known_steps[id(step)] = (weakref.ref(step, forget), value, step._vc[0])
+        if known is None or known[0]() is not step:
+            forget = lambda ref, key=id(step): _known_steps.pop(key, None)
+            ref = weakref.ref(step, forget)
+        else:
+            ref = known[0]
+        _known_steps[id(step)] = (ref, value, step._vc[0])
     return value
 
 

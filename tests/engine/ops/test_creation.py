@@ -63,3 +63,33 @@ def test_logspace_of_16_bits_rounds_the_ends_and_their_distance():
     assert engine.logspace(0.1, 2.7, 7, dtype=brain).tolist() == [1.2578125, 3.421875, 9.3125, 25, 68, 185, 504]
     assert engine.logspace(4.3, 4, 4, base=5.0, dtype=half).tolist() == [1014, 863, 734.5, 625]
     assert engine.logspace(4.3, 4, 1, base=5.0, dtype=brain).item() == 1012
+
+
+FACTORIES: dict[str, Any] = {
+    **{name: lambda name=name: getattr(engine, name)(3) for name in ("zeros", "ones", "empty", "eye", "arange")},
+    **{name: lambda name=name: getattr(engine, name)(3) for name in ("rand", "randn", "randperm")},
+    **{
+        f"{name}_window": lambda name=name: getattr(engine, f"{name}_window")(3)
+        for name in ("hann", "hamming", "kaiser")
+    },
+    **{f"{name}_window": lambda name=name: getattr(engine, f"{name}_window")(3) for name in ("blackman", "bartlett")},
+    **{name: lambda name=name: getattr(engine, name)(0, 1, 3) for name in ("linspace", "logspace")},
+    **{name: lambda name=name: getattr(engine, name)(3, 3) for name in ("tril_indices", "triu_indices")},
+    **{name: lambda name=name: getattr(engine, name)([1.0]) for name in ("tensor", "as_tensor", "asarray")},
+    "full": lambda: engine.full((3,), 1.0),
+    "randint": lambda: engine.randint(3, (2,)),
+    "scalar_tensor": lambda: engine.scalar_tensor(1.0),
+    "empty_strided": lambda: engine.empty_strided((2,), (1,)),
+    "empty_permuted": lambda: engine.empty_permuted((2, 3), (1, 0)),
+    "fftfreq": lambda: engine.fft.fftfreq(5),
+    "rfftfreq": lambda: engine.fft.rfftfreq(5),
+    "gaussian": lambda: engine.signal.windows.gaussian(5, std=1.0),
+    "general_hamming": lambda: engine.signal.windows.general_hamming(5),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories_make_what_they_make_on_the_default_device(name: str) -> None:
+    with engine.device("meta"):
+        assert FACTORIES[name]().device.type == "meta"
+    assert FACTORIES[name]().device.type == "cpu"
