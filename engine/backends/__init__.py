@@ -64,13 +64,17 @@ class Backend:
         """The array as numpy's, sharing memory when it is the host's already; not blocking: maybe still under way."""
         return array
 
-    def to_host_array(self, array: Any, out: np.ndarray, non_blocking: bool = False) -> None:
-        """Write an array of this backend to a contiguous one on the host, of its shape and type; as `to_host`."""
-        out[...] = self.to_host(array, non_blocking)
+    def to_host_array(self, array: Any, out: np.ndarray, non_blocking: bool = False) -> bool:
+        """Write an array to one on the host without another in between; False, and nothing done, where `out` is of
+        another shape, type or layout."""
+        return False
 
     def item(self, array: Any) -> Any:
         """The one element of an array as a Python number."""
         return self.to_host(array).item()
+
+    def check_type(self, dtype: np.dtype) -> None:
+        """Raise RuntimeError for a type that this backend's library lacks."""
 
     def xp_at(self, array: Any) -> ArrayModule:
         """The array module whose new arrays are on the device of `array`."""

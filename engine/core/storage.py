@@ -19,7 +19,7 @@ import numpy as np
 from engine import backends
 from engine.core import dtypes
 from engine.core.device import device
-from engine.core.layouts import over_buffer
+from engine.core.layouts import over_buffer, root_of
 from engine.core.storage_tensors import (  # noqa: F401
     begin_following,
     follow,
@@ -27,7 +27,6 @@ from engine.core.storage_tensors import (  # noqa: F401
     following,
     move_tensors,
     registered,
-    root_of,
     tensors_over,
 )
 from engine.core.tensor_messages import warn_of_typed_storage

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from engine import backends
 from engine.autograd.graph import name_node, registered
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes
 from engine.dispatch import composite, derivative, op, overload, samples
-from engine.ops.copying import check_complex_half
 from engine.ops.pointwise.arithmetic import keep_where, zeros_of
 from engine.tensor import Tensor
 
@@ -20,7 +20,7 @@ _COMPLEX_OF = {name: dtype for dtype, name in REAL_OF.items()}
 def _complex_of(array: Any) -> Any:
     """The complex numpy dtype whose parts are of the type of a real array.  RuntimeError where its device has none."""
     found = dtypes.to_numpy(getattr(dtypes, _COMPLEX_OF[array.dtype.name]))
-    check_complex_half(array, found)
+    backends.of_array(array).check_type(found)
     return found
 
 

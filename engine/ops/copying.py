@@ -42,14 +42,8 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
             return convert(array)
         with np.errstate(all="ignore"):
             return array.astype(target)
-    check_complex_half(array, target)
+    backends.of_array(array).check_type(target)
     return array.astype(target)
-
-
-def check_complex_half(array: Any, target: Any) -> None:
-    """Raise RuntimeError for complex32 on a device whose library has no such type."""
-    if target.kind == "W" and backends.of_array(array).kind == "cuda":
-        raise RuntimeError("complex32 (ComplexHalf) is not available on CUDA: CuPy has no such type; use complex64")
 
 
 def move_array(array: Any, where: device, non_blocking: bool = False) -> Any:
@@ -476,23 +470,11 @@ def _store_elsewhere(array: Any, values: Any, non_blocking: bool) -> None:
     if values.dtype.kind in "cW" and array.dtype.kind not in "cWb":
         warnings.warn(_COMPLEX, stacklevel=4)
         values = dtypes.part(values, 0)
-    if (
-        type(array) is np.ndarray
-        and array.dtype == values.dtype
-        and array.shape == values.shape
-        and array.size
-        and array.flags.c_contiguous
-        and array.flags.writeable
-    ):
-        backends.of_array(values).to_host_array(values, array, non_blocking)
+    if type(array) is np.ndarray and backends.of_array(values).to_host_array(values, array, non_blocking):
         return
-    # what the host converts or spreads must have arrived
-    values = move_array(values, backend.device_of(array), non_blocking and type(array) is not np.ndarray)
-    if type(array) is np.ndarray:
-        with np.errstate(all="ignore"):
-            array[...] = values
-        return
-    with backend.inside(backend.device_of(array)):
+    where = backend.device_of(array)  # what the host converts or spreads must have arrived
+    values = move_array(values, where, non_blocking and type(array) is not np.ndarray)
+    with np.errstate(all="ignore"), backend.inside(where):
         array[...] = values
 
 

@@ -66,8 +66,15 @@ class CudaBackend(Backend):
     def to_host(self, array: Any, non_blocking: bool = False) -> np.ndarray:
         return self.runtime.to_host(array, non_blocking)
 
-    def to_host_array(self, array: Any, out: np.ndarray, non_blocking: bool = False) -> None:
-        self.runtime.to_host_array(array, out, non_blocking)
+    def to_host_array(self, array: Any, out: np.ndarray, non_blocking: bool = False) -> bool:
+        alike = out.dtype == array.dtype and out.shape == array.shape and out.flags.c_contiguous and out.flags.writeable
+        if alike and out.size:
+            self.runtime.to_host_array(array, out, non_blocking)
+        return alike
+
+    def check_type(self, dtype: np.dtype) -> None:
+        if dtype.kind == "W":
+            raise RuntimeError("complex32 (ComplexHalf) is not available on CUDA: CuPy has no such type; use complex64")
 
     def xp_at(self, array: Any) -> Any:
         """The array module whose new arrays are on the GPU of `array`."""

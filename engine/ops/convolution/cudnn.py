@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from engine.backends import cudnn as settings
+from engine.backends.cuda import compile as compiling
 from engine.backends.cuda import cudnn_graph as graphs
 from engine.backends.cuda import routes
 from engine.backends.cuda.cudnn import PLANS
 from engine.backends.cuda.cudnn_arrays import FORMATS, dense, graphs_there, guarded, on, served, used
 from engine.core.arrays import Array, ArrayModule
 from engine.core.geometry import ConvGeometry
-from engine.core.layouts import channels_last, empty_in_format, is_channels_last
+from engine.core.layouts import channels_last, empty_in_format, is_channels_last, memory_format
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.ops import convolution as conv
@@ -116,14 +117,16 @@ def _by_cudnn(
     return made
 
 
-_results: LRU[Any, Callable[[ArrayModule], Array]] = LRU(PLANS)  # by kind of call: makes what is written to
+_results: LRU[tuple[object, ...], Callable[[ArrayModule], Array]] = LRU(
+    PLANS
+)  # by kind of call: makes what is written to
 
 
 def _lies_as(array: Array, given: Array) -> bool:
-    return array.data.ptr == given.data.ptr and array.strides == given.strides
+    return compiling.address(array) == compiling.address(given) and array.strides == given.strides
 
 
-def _empty(xp: ArrayModule, shape: tuple[int, ...], dtype: Any, wanted: Any) -> Array:
+def _empty(xp: ArrayModule, shape: tuple[int, ...], dtype: DTypeLike, wanted: memory_format | None) -> Array:
     made: Array = xp.empty(shape, dtype) if wanted is None else empty_in_format(xp, shape, dtype, wanted)
     return made
 
