@@ -111,14 +111,18 @@ def main() -> int:
         print(stale())
         return 0
     sides: dict[str, list[dict[str, Any]]] = {"engine": [], "torch": []}
-    for _ in range(options.rounds):
+    for number in range(1, options.rounds + 1):
         for side, rounds in sides.items():
             if (found := _measure(side, options.groups)) is not None:
                 rounds.append(found)
         if not sides["engine"]:
             return 1
-    rows = _rows(sides)
-    _show(rows)
+        _keep(_rows(sides), number, options)  # after each: a run may be ended
+    _show(_rows(sides))
+    return 0
+
+
+def _keep(rows: dict[str, Any], rounds: int, options: argparse.Namespace) -> None:
     asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT)
     document = {
         "commit": options.commit or asked.stdout.strip(),
@@ -127,12 +131,11 @@ def main() -> int:
         "tests": options.tests,
         "selftest": options.selftest,
         "sanitizer": options.sanitizer,
-        "rounds": options.rounds,
+        "rounds": rounds,
         "times": rows,
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(document, indent=1) + "\n")
-    return 0
 
 
 def about() -> dict[str, Any]:
