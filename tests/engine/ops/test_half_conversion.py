@@ -1,4 +1,4 @@
-"""Conversions between float32 and the 16-bit types, by generated code and without it: every value, every half way, nan, inf."""
+"""Conversions between float32 and the 16-bit types, generated and not: every value, every half way, nan, inf."""
 
 from __future__ import annotations
 
