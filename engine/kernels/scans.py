@@ -11,7 +11,15 @@ from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, call, where
 
-__all__ = ["first_of_order", "reduced", "reduced_rows", "running_extremes", "running_products"]
+__all__ = [
+    "first_of_order",
+    "log_of_sums",
+    "log_of_sums_of_rows",
+    "reduced",
+    "reduced_rows",
+    "running_extremes",
+    "running_products",
+]
 
 
 def _wide(type: str) -> str:
@@ -53,6 +61,48 @@ def reduced_rows(by: str) -> Callable[[str], Kernel]:
         return k
 
     return write
+
+
+def _finite(top: Value) -> Value:
+    """The number that is taken off before exp: 0 for an infinite one, of which nothing may be taken off."""
+    return where(call("isinf", top), top.kernel.constant(0.0, top.type), top)
+
+
+def log_of_sums(type: str) -> Kernel:
+    """x (rows, n) -> (rows): log of the sum of exp of each row."""
+    k = Kernel("log_of_sums", "rows")
+    x, out, n = k.array("x", type), k.array("out", type, True), k.scalar("n", "index")
+    base = k.index * n
+    top = _finite(k.reduce("max", n, lambda j: k.load(x, base + j)))
+    total = k.reduce("sum", n, lambda j: call("exp", k.load(x, base + j) - top))
+    with k.once():
+        k.store(out, k.index, call("log", total) + top)
+    return k
+
+
+def log_of_sums_of_rows(type: str) -> Kernel:
+    """x (rows, n, after) -> (rows, after): log of the sum of exp over the middle dim; sums (rows, after) is scratch."""
+    k = Kernel("log_of_sums_of_rows", "rows")
+    x, out, sums = k.array("x", type), k.array("out", type, True), k.array("sums", type, True)
+    n, after = k.scalar("n", "index"), k.scalar("after", "index")
+    base, own = k.index * n * after, k.index * after
+    with k.each(after) as j:
+        k.store(out, own + j, k.load(x, base + j))
+    with k.loop(1, n) as i:
+        line = base + i * after
+        with k.each(after) as j:
+            k.store(out, own + j, call("max", k.load(x, line + j), k.load(out, own + j)))
+    with k.each(after) as j:
+        k.store(out, own + j, _finite(k.load(out, own + j)))
+        k.store(sums, own + j, k.constant(0.0, type))
+    with k.loop(0, n) as i:
+        line = base + i * after
+        with k.each(after) as j:
+            more = call("exp", k.load(x, line + j) - k.load(out, own + j))
+            k.store(sums, own + j, k.load(sums, own + j) + more)
+    with k.each(after) as j:
+        k.store(out, own + j, call("log", k.load(sums, own + j)) + k.load(out, own + j))
+    return k
 
 
 def running_products(type: str) -> Kernel:

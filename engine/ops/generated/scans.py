@@ -14,22 +14,32 @@ from engine.kernels import scans
 from engine.ops import extremes, reduction, scan, sorting
 from engine.ops.generated.layers import parts, plain, run
 
+_SUMMED = 128  # numbers that are added one after the other in their own type
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
 
 
 # --- reductions over neighbouring dims
 
 
-def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool = False) -> Any:
-    if not plain(input) or not input.ndim or input.__class__ is not xp.ndarray:
-        return NotImplemented
+def _parted(input: Any, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], int, int, int] | None:
+    """(shape of the result, rows, elements of a dim that is reduced, elements behind them); None for other operands."""
+    if not plain(input) or not input.ndim:
+        return None
     axes = sorted(wrap_dims(dim, input.ndim)) if dim is not None and dim != () else list(range(input.ndim))
     if axes[-1] - axes[0] != len(axes) - 1:
-        return NotImplemented
+        return None
     before, after = input.shape[: axes[0]], input.shape[axes[-1] + 1 :]
     rows, behind = prod(before), prod(after)
-    n = input.size // (rows * behind)
-    made = xp.empty((*before, *(1,) * len(axes), *after) if keepdim else before + after, input.dtype)
+    shape = (*before, *(1,) * len(axes), *after) if keepdim else before + after
+    return shape, rows, input.size // (rows * behind), behind
+
+
+def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool = False) -> Any:
+    found = _parted(input, dim, keepdim)
+    if found is None:
+        return NotImplemented
+    shape, rows, n, behind = found
+    made = xp.empty(shape, input.dtype)
     if behind == 1:
         run(scans.reduced(by, mean), [input, made], [n], rows, n)
     elif by in ("max", "min"):
@@ -57,6 +67,21 @@ def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
 @kernel(reduction.prod_dim, "cpu", only_launches=True)
 def _prod(xp, input, dim, keepdim=False, *, dtype=None):
     return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "product")
+
+
+@kernel(reduction.logsumexp, "cpu", only_launches=True)
+def _logsumexp(xp, input, dim, keepdim=False):
+    found = _parted(input, dim, keepdim)
+    if found is None or (found[3] > 1 and found[2] > _SUMMED):
+        return NotImplemented
+    shape, rows, n, behind = found
+    made = xp.empty(shape, input.dtype)
+    if behind == 1:
+        run(scans.log_of_sums, [input, made], [n], rows, n)
+    else:
+        sums = xp.empty((rows, behind), input.dtype)
+        run(scans.log_of_sums_of_rows, [input, made, sums], [n, behind], rows, n * behind)
+    return made
 
 
 # --- running results

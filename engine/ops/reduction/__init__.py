@@ -612,7 +612,7 @@ def _logsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, k
     return grad * _conj((input - result).exp())
 
 
-@op(promote="float", names=("special_logsumexp",), blocks="rows")
+@op(promote="float", names=("special_logsumexp",), large=512, blocks="rows", generated="many")
 @derivative(input=_logsumexp_backward)
 @samples(
     lambda t: [

@@ -53,6 +53,19 @@ def test_what_is_left_of_reductions() -> None:
     assert left("mean", x, (0, 2)) and left("amax", x[:0], 1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim", [-1, (1, 2), 0, 1])
+def test_logsumexp(dim: Any, dtype: str) -> None:
+    x = (np.random.default_rng(0).standard_normal((5, 7, 30)) * 40).astype(dtype)
+    x[0, 0] = -np.inf
+    x[1, 3, 5], x[2, 2, 2], x[3, 6, 29] = np.inf, -np.inf, np.nan
+    x[:, :, 11], x[:, 1] = -np.inf, -np.inf
+    agree("logsumexp", x, dim)
+    agree("logsumexp", x, dim, True)
+    assert left("logsumexp", x.transpose(1, 0, 2), dim)
+    assert left("logsumexp", np.zeros((129, 8), "float32"), 0)
+
+
 def test_products() -> None:
     (x,) = arrays((6, 70))
     agree("prod_dim", x, -1)
