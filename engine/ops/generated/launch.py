@@ -151,8 +151,13 @@ def guarded(
         if route is not None:
             if route is DISABLED:
                 return NotImplemented
+            if route is AGAIN:
+                try:
+                    return variant(xp, *args, **kwargs)
+                except Unfit:  # calls that share its kernel have lost a trial since
+                    return NotImplemented
             if route is not ONCE:
-                return variant(xp, *args, **kwargs) if route is AGAIN else route(arrays)
+                return route(arrays)
         fresh = trials.fresh
         fresh.clear()
         trials.paid = trials.closed = False

@@ -341,3 +341,20 @@ def test_a_call_that_launches_nothing_is_not_replayed() -> None:
 
     x = np.arange(5, dtype="float32")
     assert launch.replay(filled, np, (x,), {}) is None
+
+
+def test_a_call_whose_kernel_rests_is_left() -> None:
+    """Calls of other shapes share its kernel, and lose a trial meanwhile."""
+    resting: list[bool] = []
+
+    def variant(xp: Any, x: Any) -> Any:
+        if resting:
+            raise launch.Unfit("resting")
+        return x * 2
+
+    kernel = launch.guarded("double", variant, lambda xp, x: x + x, False)
+    x = np.ones(3, "float32")
+    for _ in range(3):
+        assert kernel(np, x).tolist() == [2, 2, 2]
+    resting.append(True)
+    assert kernel(np, x) is NotImplemented
