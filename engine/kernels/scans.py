@@ -19,6 +19,7 @@ __all__ = [
     "reduced_rows",
     "running_extremes",
     "running_products",
+    "summed_rows",
 ]
 
 
@@ -58,6 +59,42 @@ def reduced_rows(by: str) -> Callable[[str], Kernel]:
             line = base + i * after
             with k.each(after) as j:
                 k.store(out, own + j, call(by, k.load(x, line + j), k.load(out, own + j)))
+        return k
+
+    return write
+
+
+RUN = 128  # rows that are added one after the other
+
+
+@functools.cache
+def summed_rows(mean: bool) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean; part (rows, after) is scratch.
+
+    Runs of rows are added up, and their sums to the sum.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("summed_rows", "rows")
+        x, out, part = k.array("x", type), k.array("out", type, True), k.array("part", type, True)
+        n, after = k.scalar("n", "index"), k.scalar("after", "index")
+        base, own = k.index * n * after, k.index * after
+        with k.each(after) as j:
+            k.store(out, own + j, k.constant(0.0, type))
+        with k.loop(0, (n + RUN - 1) // RUN) as run:
+            first, beyond = run * RUN, run * RUN + RUN
+            with k.each(after) as j:
+                k.store(part, own + j, k.load(x, base + first * after + j))
+            with k.loop(first + 1, where(beyond < n, beyond, n)) as i:
+                line = base + i * after
+                with k.each(after) as j:
+                    k.store(part, own + j, k.load(part, own + j) + k.load(x, line + j))
+            with k.each(after) as j:
+                k.store(out, own + j, k.load(out, own + j) + k.load(part, own + j))
+        if mean:
+            count = k.cast(n, type)
+            with k.each(after) as j:
+                k.store(out, own + j, k.load(out, own + j) / count)
         return k
 
     return write

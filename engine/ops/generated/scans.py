@@ -14,6 +14,7 @@ from engine.kernels import scans
 from engine.ops import extremes, reduction, scan, sorting
 from engine.ops.generated.layers import parts, plain, run
 
+_ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
 _SUMMED = 128  # numbers that are added one after the other in their own type
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
 
@@ -44,6 +45,9 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
         run(scans.reduced(by, mean), [input, made], [n], rows, n)
     elif by in ("max", "min"):
         run(scans.reduced_rows(by), [input, made], [n, behind], rows, n * behind)
+    elif by == "sum" and n <= _ADDED:
+        part = xp.empty((rows, behind), input.dtype)
+        run(scans.summed_rows(mean), [input, made, part], [n, behind], rows, n * behind)
     else:
         return NotImplemented
     return made

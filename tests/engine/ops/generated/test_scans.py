@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from engine.backends.file_cache import Cache
+from engine.dispatch import OPS
 from engine.kernels import compiler, processor
+from engine.ops import generated
 from engine.ops.generated import launch
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
@@ -47,9 +49,24 @@ def test_extremes_over_dims_in_the_middle(name: str) -> None:
     assert left(name, np.ones((2, 300), "int32"), 1)
 
 
+@pytest.mark.parametrize("n", [1, 2, 127, 128, 129, 300])
+def test_means_over_dims_in_the_middle(n: int) -> None:
+    for shape, dim in (((3, n, 19), 1), ((n, 5), 0), ((2, n, 2, 3), (1, 2))):
+        (x,) = arrays(shape)
+        agree("mean", x, dim)
+        agree("mean", x, dim, True)
+
+
+def test_means_of_many_rows_lose_little() -> None:
+    x = np.full((4096, 8), 0.1, "float32")
+    found = generated.variant_of(OPS["mean"])(np, x, 0)
+    np.testing.assert_allclose(found, x[0], rtol=2e-6)
+    assert left("mean", np.concatenate([x, x]), 0)
+
+
 def test_what_is_left_of_reductions() -> None:
     (x,) = arrays((3, 4, 5))
-    assert left("mean", x, 1) and left("prod_dim", x, 1)
+    assert left("prod_dim", x, 1)
     assert left("mean", x, (0, 2)) and left("amax", x[:0], 1)
 
 
