@@ -365,6 +365,8 @@ class Printer:
         elif isinstance(s, form.Reduce):
             self._reduce(s)
         elif isinstance(s, form.Loop):
+            if s.step.constant != 1:
+                raise FormError(f"a loop in steps in {self.kernel.name}: those are for jobs")
             self._over(s.index, self._text(s.begin), self._text(s.end), s.body, self._block, False)
         elif isinstance(s, form.When):
             inside, after = self._label(), self._label()

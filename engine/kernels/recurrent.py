@@ -127,3 +127,92 @@ def gru_cell_backward(k, array, row):  # type: ignore[no-untyped-def]
             k.store(of_input, p, mine)
             k.store(of_share, p, theirs)
         k.store(past, base + j, keep)
+
+
+# --- all steps of a layer, of one sequence after the other
+
+_ROWS = 4  # of a weight, that one pass over a sum adds up
+_WALK = ("size", "sequences", "steps", "start", "step")
+
+
+def _add_product(
+    k: Kernel,
+    weight: Array,
+    depth: Value,
+    width: Value,
+    factor: Callable[[Value], Value],
+    out: Array,
+    at: Value,
+) -> None:
+    """out[at + j] += the sum over i of factor(i) * weight[i, j]; weight (depth, width), depth a multiple of _ROWS."""
+    with k.loop(0, depth // _ROWS) as block:
+        rows = [block * _ROWS + n for n in range(_ROWS)]
+        factors, lines = [factor(row) for row in rows], [row * width for row in rows]
+        with k.each(width) as j:
+            total = k.load(out, at + j)
+            for f, line in zip(factors, lines):
+                total = total + f * k.load(weight, line + j)
+            k.store(out, at + j, total)
+
+
+def lstm_layer(type: str) -> Kernel:
+    """inputs (T, N, 4H), weight (H, 4H), hidden and cell (N, H), read and written -> output (T, N, H), gates (T, N, 4H)
+    after their functions, cells (T, N, H).  Rows are the N sequences; step: 1, or -1 from the end on.
+    """
+    k = Kernel("lstm_layer", "rows")
+    inputs, weight = k.array("inputs", type), k.array("weight", type)
+    hidden, cell = k.array("hidden", type, True), k.array("cell", type, True)
+    output, gates, cells = (k.array(name, type, True) for name in ("output", "gates", "cells"))
+    size, count, steps, first, step = (k.scalar(name, "index") for name in _WALK)
+    wide, state = size * 4, k.index * size
+    with k.loop(0, steps) as t:
+        row = (first + t * step) * count + k.index
+        start, base = row * wide, row * size
+        with k.each(wide) as j:
+            k.store(gates, start + j, k.load(inputs, start + j))
+        _add_product(k, weight, size, wide, lambda i: k.load(hidden, state + i), gates, start)
+        with k.each(size) as j:
+            places = [start + size * n + j for n in range(4)]
+            i, f, g, o = (k.load(gates, p) for p in places)
+            i, f, g, o = _sigmoid(i), _sigmoid(f), call("tanh", g), _sigmoid(o)
+            c = k.load(cell, state + j) * f + i * g
+            h = call("tanh", c) * o
+            for p, value in zip(places, (i, f, g, o)):
+                k.store(gates, p, value)
+            for target, place, value in ((cell, state, c), (cells, base, c), (hidden, state, h), (output, base, h)):
+                k.store(target, place + j, value)
+    return k
+
+
+def lstm_layer_backward(type: str) -> Kernel:
+    """gates (T, N, 4H) after their functions, cells (T, N, H) after and before each step, weight (4H, H), the gradient
+    of the output (T, N, H), those of the last state and cell (N, H), which become those of the first -> the gradient
+    of the gates (T, N, 4H).  Rows are the N sequences; step: that of the layer.
+    """
+    k = Kernel("lstm_layer_backward", "rows")
+    gates, cells, before, weight = (k.array(name, type) for name in ("gates", "cells", "before", "weight"))
+    of_output = k.array("of_output", type)
+    of_hidden, of_cell, out = (k.array(name, type, True) for name in ("of_hidden", "of_cell", "out"))
+    size, count, steps, first, step = (k.scalar(name, "index") for name in _WALK)
+    wide, state = size * 4, k.index * size
+    with k.loop(0, steps) as t:
+        row = (first + (steps - 1 - t) * step) * count + k.index
+        start, base = row * wide, row * size
+        with k.each(size) as j:
+            places = [start + size * n + j for n in range(4)]
+            i, f, g, o = (k.load(gates, p) for p in places)
+            d = k.load(of_output, base + j) + k.load(of_hidden, state + j)
+            through = call("tanh", k.load(cells, base + j))
+            dc = k.load(of_cell, state + j) + (1 - through * through) * o * d
+            found = (
+                (i - i * i) * g * dc,
+                (f - f * f) * k.load(before, base + j) * dc,
+                (1 - g * g) * i * dc,
+                (o - o * o) * through * d,
+            )
+            for p, value in zip(places, found):
+                k.store(out, p, value)
+            k.store(of_cell, state + j, dc * f)
+            k.store(of_hidden, state + j, k.constant(0.0, type))
+        _add_product(k, weight, wide, size, lambda i: k.load(out, start + i), of_hidden, state)
+    return k

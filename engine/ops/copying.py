@@ -38,7 +38,7 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
     elif array.dtype.kind == "W" and target.kind == "b":
         return array != array.dtype.type(0)  # ml_dtypes 0.6 casts 3 to a bool that is not 1
     if type(array) is np.ndarray:
-        if array.size > 1 << 12 and (convert := CONVERTS.get((array.dtype.name, target.name))):
+        if array.size > 1 << 12 and (convert := CONVERTS.get((array.dtype, target))):
             return convert(array)
         with np.errstate(all="ignore"):
             return array.astype(target)

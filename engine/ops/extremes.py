@@ -229,7 +229,7 @@ def _spread_samples(t: Any) -> list[Any]:
     ]
 
 
-@op()
+@op(large=512, generated="many")
 @derivative(input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim))
 @samples(_spread_samples)
 def amax(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
@@ -242,7 +242,7 @@ def amax(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):
     return input.max(axis=axis_of(None if dim == () else dim, input.ndim), keepdims=keepdim)
 
 
-@op()
+@op(large=512, generated="many")
 @derivative(input=lambda grad, input, result, dim, keepdim: _among(grad, input, result, dim, keepdim))
 @samples(_spread_samples)
 def amin(xp, input, dim: int | tuple[int, ...] = (), keepdim: bool = False):

@@ -58,7 +58,7 @@ def _many(xp: Any, input: Any, dim: int, *, dtype: Any = None) -> Any:
     return NotImplemented if found is None else found
 
 
-@op(inplace=True, blocks="rows", generated="many", autocast={"cuda": "float32"}, out_as="dtype")
+@op(inplace=True, large=512, blocks="rows", generated="many", autocast={"cuda": "float32"}, out_as="dtype")
 @derivative(
     input=lambda grad, input_dtype, dim: cast_back(
         grad if not grad._array.ndim else grad.flip(dim).cumsum(dim).flip(dim), input_dtype
@@ -102,7 +102,7 @@ def _cumprod_backward(grad: Tensor, input: Tensor, result: Tensor, input_dtype: 
     return cast_back(PUBLIC["cat"](pieces, dim), input_dtype)
 
 
-@op(inplace=True, blocks="rows", autocast={"cuda": "float32"}, out_as="dtype")
+@op(inplace=True, large=512, blocks="rows", generated="many", autocast={"cuda": "float32"}, out_as="dtype")
 @derivative(input=_cumprod_backward)
 @samples(lambda t: [*_scan_samples(t)[:4], (t.uniform(0, 0, 1, 2), 0), (t.complex(3), 0)])
 def cumprod(xp, input, dim: int, *, dtype=None):
@@ -139,7 +139,14 @@ def _distinct_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c", keeps=("input",))
+@op(
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    refuse="c",
+    keeps=("input",),
+    large=512,
+    generated="many",
+)
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
 def cummax(xp, input, dim: int):
@@ -147,7 +154,14 @@ def cummax(xp, input, dim: int):
     return _running_extreme(xp, input, dim, True)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), refuse="c", keeps=("input",))
+@op(
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    refuse="c",
+    keeps=("input",),
+    large=512,
+    generated="many",
+)
 @derivative(input=_extreme_backward)
 @samples(_distinct_samples)
 def cummin(xp, input, dim: int):

@@ -185,7 +185,7 @@ def _of_groups(xp: Any, input: Any, k: int, largest: bool) -> Any:
     return _taken(xp, columns, found, input.ndim - 1)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",))
+@op(returns=("values", "indices"), nondifferentiable=("indices",), large=512, generated="many")
 @derivative(input=lambda grad0, result1, input_shape, dim: _unsorted(grad0, result1, input_shape, dim))
 @samples(
     lambda t: [

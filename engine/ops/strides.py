@@ -89,9 +89,9 @@ def unfold_backward(xp, grad_output, shape, dimension, size, step):
     if step >= size:
         windows[...] = grad_output
         return result
-    for k in range(size):
-        part = windows[..., k]
-        part += grad_output[..., k]
+    for start in range(0, size, step):  # so wide, parts of windows do not overlap
+        part = windows[..., start : start + step]
+        part += grad_output[..., start : start + step]
     return result
 
 

@@ -151,8 +151,13 @@ def guarded(
         if route is not None:
             if route is DISABLED:
                 return NotImplemented
+            if route is AGAIN:
+                try:
+                    return variant(xp, *args, **kwargs)
+                except Unfit:  # calls that share its kernel have lost a trial since
+                    return NotImplemented
             if route is not ONCE:
-                return variant(xp, *args, **kwargs) if route is AGAIN else route(arrays)
+                return route(arrays)
         fresh = trials.fresh
         fresh.clear()
         trials.paid = trials.closed = False
@@ -561,7 +566,7 @@ def replay(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs: 
     if passed is None:
         return None
     given, steps, shapes, specs, several, mark, refusals = passed
-    if refusals:
+    if refusals or not steps:  # without a launch the result is whatever its memory holds
         return None
     alone = steps[0] if len(steps) == len(specs) == 1 and shapes == [(len(given), None)] and not several else None
 

@@ -180,6 +180,7 @@ def _index_add(xp, input, dim, index, source, *, alpha=1, out=None):
 
 @kernel(embedding.embedding_dense_backward, "cpu")
 def _embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False):
+    grad_output = xp.ascontiguousarray(grad_output)  # of a bag, one row for all of its words
     if scale_grad_by_freq or not plain(grad_output) or not _index(indices) or not all_below(indices, num_weights):
         return NotImplemented
     made, width = xp.zeros((num_weights, grad_output.shape[-1]), grad_output.dtype), grad_output.shape[-1]

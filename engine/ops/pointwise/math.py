@@ -360,7 +360,7 @@ def hypot(xp, input, other):
     return xp.hypot(input, other)
 
 
-@op(broadcast=True, inplace=False, numbers=(), half=True)
+@op(broadcast=True, inplace=False, numbers=(), half=True, generated="many")
 @derivative(
     input=lambda grad, input, other: grad / _conj(1 + (other - input).exp()),
     other=lambda grad, input, other: grad / _conj(1 + (input - other).exp()),
@@ -416,6 +416,7 @@ def _number_log(like: Tensor, value: Any) -> Any:
     inplace=True,
     names=("special_xlogy",),
     half=True,
+    generated="many",
     refuse="c",
     several=((2, 3), (2, 3), (2, 3)),
 )
@@ -545,7 +546,7 @@ def _sgn_backward(grad: Tensor, input: Tensor, result: Tensor) -> Tensor:
     return keep_where(found, size != 0)
 
 
-@op(inplace=True, blocks="elements", keeps_zero=True)
+@op(inplace=True, blocks="elements", generated="many", keeps_zero=True)
 @derivative(input=_sgn_backward)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def sgn(xp, input):

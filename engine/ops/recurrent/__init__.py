@@ -49,7 +49,8 @@ def _lstm_samples(t, projected=False):
     returns=("gates", "h0", "c0", "weight", "projection"),
     tensors=("grad_h", "grad_c", "h0", "c0", "projection", "activations", "cells"),
     why=WHY,
-    large=4096,
+    large=1024,
+    generated="many",
 )
 @joint_derivative(
     "grad_output",
@@ -151,6 +152,7 @@ def _lstm_formula(
     nondifferentiable=("activations", "cells"),
     tensors=("h0", "c0"),
     large=4096,
+    generated="many",
     autocast="lower",
 )
 @joint_derivative("gates", "h0", "c0", "weight", "projection", by=_lstm_formula)

@@ -278,6 +278,8 @@ def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, k
     node={"dim is None": "MeanBackward0", "": "MeanBackward1"},
     channels_last=True,
     several=((1, 3), (2, 5)),
+    large=1 << 13,
+    generated="many",
 )
 @derivative(input=_mean_backward)
 @array_derivative(
@@ -403,7 +405,7 @@ def prod_all(xp, input, *, dtype=None):
     return _product(xp, input, None, False, dtype)
 
 
-@op(form="prod", node="ProdBackward1", blocks="rows", autocast="float32", out_as="dtype")
+@op(form="prod", node="ProdBackward1", large=512, blocks="rows", generated="many", autocast="float32", out_as="dtype")
 @derivative(input=_prod_dim_backward)
 @samples(lambda t: [(t(3, 4), 1), (t(3, 4), 0, True), (t(), 0), (t(2, 0), 1), (t.uniform(0, 0, 3, 1), 1)])
 def prod_dim(xp, input, dim: int, keepdim: bool = False, *, dtype=None):
@@ -610,7 +612,7 @@ def _logsumexp_backward(grad: Tensor, input: Tensor, result: Tensor, dim: Any, k
     return grad * _conj((input - result).exp())
 
 
-@op(promote="float", names=("special_logsumexp",), blocks="rows")
+@op(promote="float", names=("special_logsumexp",), large=512, blocks="rows", generated="many")
 @derivative(input=_logsumexp_backward)
 @samples(
     lambda t: [

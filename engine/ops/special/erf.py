@@ -1,6 +1,8 @@
 """The error function and its kin, in numpy formulas: rational approximations fitted to 1e-17 (relative) with mpmath.
 
-float64 is good to some 1e-15 relative; float32 runs `erf` in its own short formula, the rest through float64.
+float64 is good to some 1e-15 relative; float32 has short formulas of its own for erf, erfc, erfinv and ndtri, good to
+4e-7 relative, and runs the rest through float64.  What generated code computes has no branches: arrays whose `size` is
+that of a recording take both sides of each.
 """
 
 from __future__ import annotations
@@ -105,6 +107,46 @@ _ERF_B = (
     0.00003807439775031555281,
 )
 
+# erfc(x) = exp(-x^2) / (1 + 2 x) * polynomial in (x - 2) / (x + 2) for 0 <= x < 10.1, to 1e-8, for float32
+_ERFCX = (
+    1.276978392,
+    -0.0927638965,
+    -0.1660313622,
+    0.1640531603,
+    -0.05420513806,
+    -0.008044606188,
+    0.008638432,
+    0.001273391327,
+    -0.001253382138,
+    -0.0003646279996,
+    2.648847547e-05,
+)
+# erfinv(y) = y * polynomial in w - 2.5 for w = -log(1 - y^2) < 5, to 6e-9, for float32
+_INVERSE = (
+    1.501409359,
+    0.2466402862,
+    -0.004177386781,
+    -0.001252741878,
+    0.0002183444394,
+    -4.963347855e-06,
+    -3.462704758e-06,
+    4.66170664e-07,
+    2.323264425e-08,
+    -8.791056475e-09,
+)
+# erfinv(y) = sqrt(w) * polynomial in 1 / sqrt(w) - 0.25 for 5 <= w < 105, to 5e-8, for float32
+_INVERSE_TAIL = (
+    0.959945924,
+    -0.1981981806,
+    0.08018762421,
+    0.5546902097,
+    -0.8648981681,
+    0.7386087752,
+    -3.942186557,
+    5.262854937,
+    3.743250846,
+)
+
 
 def _erf_small(x: Any) -> Any:
     z = x * x
@@ -139,14 +181,41 @@ def erf_of(xp: Any, x: Any) -> Any:
     return xp.where(size < 1, _erf_small(xp.minimum(xp.maximum(x, -1), 1)), xp.copysign(far, x))
 
 
-@in_double
-def erfc_of(xp: Any, x: Any) -> Any:
-    """erfc of a float array, accurate while it is above the smallest number."""
+def in_single(short: Any, exact: Any) -> Any:
+    """Two kernels of one array as one: `short` for float32 and, through float32, the 16-bit types; else `exact`."""
+
+    def kernel(xp, input):  # type: ignore[no-untyped-def]
+        if input.dtype == "float32":
+            return short(xp, input)
+        if input.dtype.itemsize == 2:
+            return short(xp, input.astype("float32")).astype(input.dtype)
+        return exact(xp, input)
+
+    return kernel
+
+
+def _erfc_single(xp: Any, x: Any) -> Any:
+    size = xp.minimum(xp.absolute(x), 10.09)
+    high = (size + 49152.0) - 49152.0  # 12 bits, whose square is exact
+    rest = (high - size) * (high + size)
+    near = 1 + rest * (1 + rest * (0.5 + rest * (1 / 6 + rest * (1 / 24))))
+    found = xp.exp(-high * high) * near
+    found *= horner((size - 2) / (size + 2), _ERFCX)
+    found /= 1 + 2 * size
+    found = xp.where(size >= 10.06, 0, found)  # the smallest number is that of 10.055
+    found = xp.where(x < 0, 2 - found, found)
+    return xp.where(x != x, x, found)
+
+
+def _erfc_double(xp: Any, x: Any) -> Any:
     big = xp.minimum(xp.maximum(xp.absolute(x), 1), 40)
     tail = _exp_minus_square(xp, big) * _scaled_tail(big)
     near = 1 - _erf_small(xp.minimum(xp.maximum(x, -1), 1))
     found = xp.where(xp.absolute(x) < 1, near, xp.where(x > 0, tail, 2 - tail))
     return xp.where(x != x, x, found)
+
+
+erfc_of = in_single(_erfc_single, _erfc_double)  # accurate while it is above the smallest number
 
 
 def real_only(name: str, input: Any) -> None:
@@ -164,7 +233,7 @@ def erf(xp, input):
     return erf_of(xp, input)
 
 
-@op(promote="float", inplace=True, names=("special_erfc",), blocks="elements")
+@op(promote="float", inplace=True, names=("special_erfc",), blocks="elements", generated="many")
 @derivative(input=lambda grad, input: grad * (-TWO_OVER_ROOT_PI * (-(input * input)).exp()))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.uniform(-4, 6, 9),)])
 def erfc(xp, input):
@@ -205,23 +274,55 @@ def _ratio(x: Any, which: int) -> Any:
     return top / bottom
 
 
-@in_double
-def erfinv_of(xp: Any, y: Any) -> Any:
-    """The x with erf(x) = y; +-inf at +-1, nan outside."""
-    half = y * 0.5
-    x = half * _ratio(0.180625 - half * half, 0)
-    size = xp.absolute(y)
-    outer = size > 0.85
-    if bool(outer.any()):
-        some = size[outer]
-        depth = xp.sqrt(-xp.log(xp.maximum((1 - some) * 0.5, 1e-300)))
-        tail = xp.where(depth <= 5, _ratio(depth - 1.6, 1), _ratio(depth - 5, 2))
-        tail = xp.where(some == 1, float("inf"), xp.where(some < 1, tail, float("nan")))
-        if x.ndim:
-            x[outer] = xp.copysign(tail, y[outer])
-        else:
-            x = xp.copysign(tail.reshape(()), y)
-    return x * ROOT_HALF
+_RECORDED = 1 << 39  # elements that no array has: the code is recorded, for every element alike
+
+
+def _quantile(xp: Any, half: Any, least: Any) -> Any:
+    """The quantile of the normal distribution at 1/2 + half, of which `least` is the distance to 0 or 1; float64.
+
+    Infinite where `least` is 0, nan where it is less.
+    """
+    found = half * _ratio(0.180625 - half * half, 0)
+    outer = xp.absolute(half) > 0.425
+    if half.size < _RECORDED:
+        if not bool(outer.any()):
+            return found
+        if half.ndim:
+            found[outer] = xp.copysign(_far_quantile(xp, least[outer]), half[outer])
+            return found
+    return xp.where(outer, xp.copysign(_far_quantile(xp, least), half), found)
+
+
+def _far_quantile(xp: Any, least: Any) -> Any:
+    depth = xp.sqrt(-xp.log(xp.where(least > 0, least, 1.0)))
+    found = xp.where(depth <= 5, _ratio(xp.minimum(depth, 5) - 1.6, 1), _ratio(xp.maximum(depth, 5) - 5, 2))
+    return xp.where(least > 0, found, xp.where(least == 0, float("inf"), float("nan")))
+
+
+def _erfinv_double(xp: Any, y: Any) -> Any:
+    return _quantile(xp, y * 0.5, (1 - xp.absolute(y)) * 0.5) * ROOT_HALF
+
+
+def _inverse_single(xp: Any, y: Any, product: Any) -> Any:
+    """erfinv(y) of float32, with product = 1 - y^2."""
+    w = -xp.log(xp.where(product > 0, product, 1))
+    root = xp.sqrt(xp.maximum(w, 5))
+    far = xp.copysign(root * horner(1 / root - 0.25, _INVERSE_TAIL), y)
+    return xp.where(w < 5, y * horner(xp.minimum(w, 5) - 2.5, _INVERSE), far)
+
+
+def _at_ends(xp: Any, y: Any, product: Any, found: Any) -> Any:
+    """`found` where the product is positive; +-inf where it is 0, nan where it is less or nan."""
+    inf, nan = y.dtype.type(float("inf")), y.dtype.type(float("nan"))
+    return xp.where(product > 0, found, xp.where(product == 0, xp.copysign(inf, y), nan))
+
+
+def _erfinv_single(xp: Any, y: Any) -> Any:
+    product = (1 - y) * (1 + y)
+    return _at_ends(xp, y, product, _inverse_single(xp, y, product))
+
+
+erfinv_of = in_single(_erfinv_single, _erfinv_double)  # the x with erf(x) = y; +-inf at +-1, nan outside
 
 
 def _erfinv_slope(grad, input, result):
@@ -236,6 +337,7 @@ def _erfinv_slope(grad, input, result):
     inplace=True,
     names=("special_erfinv",),
     blocks="elements",
+    generated="many",
     autocast={"cuda": "float32"},
     keeps_zero=True,
 )
@@ -247,7 +349,7 @@ def erfinv(xp, input):
     return erfinv_of(xp, input)
 
 
-@op(promote="float", method=False, refuse="c", label="erfcx_cpu", blocks="elements")
+@op(promote="float", method=False, refuse="c", label="erfcx_cpu", blocks="elements", generated="many")
 @derivative(input=lambda grad, input, result: grad * (2 * input * result - TWO_OVER_ROOT_PI))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def special_erfcx(xp, input):
@@ -273,7 +375,7 @@ def special_ndtr(input: Tensor, *, out: Tensor | None = None):
     return erfc(input * -ROOT_HALF) * 0.5
 
 
-@op(promote="float", method=False, refuse="c", label="ndtri_cpu", blocks="elements")
+@op(promote="float", method=False, refuse="c", label="ndtri_cpu", blocks="elements", generated="many")
 @derivative(input=lambda grad, result: own(grad) * (ROOT_TWO_PI * (result * result * 0.5).exp()))
 @samples(lambda t: [(t.uniform(0.05, 0.95, 3, 4),), (t.uniform(0.1, 0.9),), (t(0, 2),)])
 def special_ndtri(xp, input):
@@ -281,20 +383,19 @@ def special_ndtri(xp, input):
     return _ndtri_of(xp, input)
 
 
-@in_double
-def _ndtri_of(xp: Any, p: Any) -> Any:
-    x = erfinv_of(xp, 2 * p - 1) / ROOT_HALF
-    small = xp.minimum(xp.maximum(p, 1e-320), 0.02)
-    guess = -xp.sqrt(-2 * xp.log(small))
-    guess = guess + (xp.log(-guess) + math.log(ROOT_TWO_PI)) / -guess
-    for _ in range(4):  # Newton on the logarithm: log ndtr is nearly quadratic
-        tail = _log_ndtr_of(xp, guess)
-        slope = xp.exp(-0.5 * guess * guess - tail) / ROOT_TWO_PI
-        guess = guess - (tail - xp.log(small)) / slope
-    return xp.where(p < 0.01, xp.where(p == 0, float("-inf"), xp.where(p < 0, float("nan"), guess)), x)
+def _ndtri_double(xp: Any, p: Any) -> Any:
+    return _quantile(xp, p - 0.5, xp.minimum(p, 1 - p))
 
 
-@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu", blocks="elements")
+def _ndtri_single(xp: Any, p: Any) -> Any:
+    y, product = 2 * p - 1, p * (1 - p)
+    return _at_ends(xp, y, product, _inverse_single(xp, y, 4 * product) * (1 / ROOT_HALF))
+
+
+_ndtri_of = in_single(_ndtri_single, _ndtri_double)
+
+
+@op(promote="float", method=False, refuse="c", label="log_ndtr_cpu", blocks="elements", generated="many")
 @derivative(
     input=lambda grad, input, result: guard(
         own(grad) * ((TWO_OVER_ROOT_PI * ROOT_HALF) / special_erfcx(input * -ROOT_HALF)), input, result
@@ -316,7 +417,7 @@ def _log_ndtr_of(xp: Any, x: Any) -> Any:
     return xp.where(x < -1, left, xp.log1p(-0.5 * erfc_of(xp, xp.maximum(x, -1.0) * ROOT_HALF)))
 
 
-@op(promote="float", method=False, half=True, refuse="c", label="entr_cpu", blocks="elements")
+@op(promote="float", method=False, half=True, refuse="c", label="entr_cpu", blocks="elements", generated="many")
 @derivative(input=lambda grad, input: grad * (-input.log() - 1))
 @samples(lambda t: [(t.positive(3, 4),), (t.positive(),), (t(0, 2),)])
 def special_entr(xp, input):
@@ -337,7 +438,14 @@ def _logit_backward(grad: Tensor, input: Tensor, eps: Any) -> Tensor:
 
 
 @op(
-    promote="float", inplace=True, names=("special_logit",), half=True, refuse="c", label="logit_cpu", blocks="elements"
+    promote="float",
+    inplace=True,
+    names=("special_logit",),
+    half=True,
+    refuse="c",
+    label="logit_cpu",
+    blocks="elements",
+    generated="many",
 )
 @derivative(input=_logit_backward)
 @samples(

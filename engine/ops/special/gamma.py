@@ -67,6 +67,21 @@ _MID_Q = (
     1.968382174228924845e-8,
     4.502824814172684885e-11,
 )
+# lgamma(x) = (x - 1) (x - 2) P(x - 2) / Q(x - 2) on [1, 3] to 3e-8, for float32
+_SHORT_P = (
+    0.4227843256,
+    0.2718607173,
+    0.04062936541,
+    0.0005182527567,
+)
+_SHORT_Q = (
+    1,
+    0.880302266,
+    0.2270039038,
+    0.01574262707,
+)
+# sin(pi x) / x in x^2, for |x| <= 1/2
+_SIN_PI = tuple((-1) ** k * math.pi ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(11))
 # Stirling's series in 1 / x^2
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 # Bernoulli numbers over factorials, and Bernoulli numbers over 2k
@@ -90,36 +105,66 @@ def _positive_lgamma(xp: Any, x: Any) -> Any:
     return xp.where(x < 3, near, xp.where(x < 10, middle, far)) + 0 * y
 
 
+def _positive_short(xp: Any, x: Any) -> Any:
+    """lgamma of x > 0 to 3e-8, in float64."""
+    shift = x < 1
+    low = xp.minimum(x, 3.0)
+    u = xp.where(shift, low - 1, low - 2)
+    z = xp.maximum(x, 3.0)
+    log = xp.log(xp.where(shift, x, z))
+    near = xp.where(shift, low, low - 1) * u * (horner(u, _SHORT_P) / horner(u, _SHORT_Q)) + xp.where(shift, -log, 0)
+    part = 1 / z
+    far = (z - 0.5) * log - z + HALF_LOG_2PI + horner(part * part, _STIRLING[:5]) * part
+    return xp.where(x < 3, near, xp.where(x == math.inf, math.inf, far))
+
+
 def _sin_pi(xp: Any, x: Any) -> Any:
     """sin(pi x), exact in the reduction."""
     r = x - 2 * xp.floor(x / 2)  # in [0, 2)
-    r = xp.where(r > 1.5, r - 2, xp.where(r > 0.5, 1 - r, r))
-    return xp.sin(math.pi * r)
+    return _sin_of_half(xp.where(r > 1.5, r - 2, xp.where(r > 0.5, 1 - r, r)))
 
 
-@in_double
+def _sin_of_half(r: Any) -> Any:
+    """sin(pi r) for |r| <= 1/2."""
+    return r * horner(r * r, _SIN_PI)
+
+
 def lgamma_of(xp: Any, x: Any) -> Any:
     """log |gamma(x)| of a float array; inf at 0, -1, -2, ..."""
+    if x.dtype == "float64":
+        return _lgamma(xp, x, _positive_lgamma)
+    return _lgamma(xp, x.astype("float64"), _positive_short).astype(x.dtype)
+
+
+def _lgamma(xp: Any, x: Any, positive: Any) -> Any:
     size = xp.where(x > 0, x, xp.where(x < 0, 1 - x, 1.0))
-    found = _positive_lgamma(xp, size)
+    found = positive(xp, size)
     mirrored = LOG_PI - xp.log(xp.absolute(_sin_pi(xp, x))) - found
     pole = (x <= 0) & (x == xp.floor(x))
     return xp.where(x != x, x, xp.where(pole, math.inf, xp.where(x > 0, found, mirrored)))
 
 
-@in_double
 def digamma_of(xp: Any, x: Any) -> Any:
     """The derivative of lgamma; nan at -1, -2, ..., -inf (inf) at +0 (-0), as torch."""
+    if x.dtype == "float64":
+        return _digamma(xp, x, 10, 7)
+    return _digamma(xp, x.astype("float64"), 4, 5).astype(x.dtype)
+
+
+def _digamma(xp: Any, x: Any, steps: int, terms: int) -> Any:
+    """By so many terms of the asymptotic series from z = steps on; below, sum 1 / (z + k) as one fraction."""
     z = xp.where(x > 0, x, 1 - x)
-    total = xp.zeros_like(z)
-    for _ in range(10):
-        small = z < 10
-        total = total - xp.where(small, 1 / z, 0)
+    above, below = xp.zeros_like(z), xp.ones_like(z)
+    for _ in range(steps):
+        small = z < steps
+        above = xp.where(small, above * z + below, above)
+        below = xp.where(small, below * z, below)
         z = xp.where(small, z + 1, z)
-    square = 1 / (z * z)
-    found = total + xp.log(z) - 0.5 / z - square * horner(square, _DIGAMMA)
+    part = 1 / z
+    square = part * part
+    found = xp.log(z) - above / below - 0.5 * part - square * horner(square, _DIGAMMA[:terms])
     r = x - xp.floor(x + 0.5)
-    mirrored = found - math.pi / xp.tan(math.pi * r)
+    mirrored = found - math.pi * _sin_of_half(0.5 - xp.absolute(r)) / _sin_of_half(r)
     result = xp.where(x > 0, found, xp.where(r == 0, math.nan, mirrored))
     return xp.where(x == 0, xp.copysign(math.inf, -x), result)
 
@@ -167,7 +212,7 @@ def zeta_of(xp: Any, s: Any, q: Any) -> Any:
     return xp.where(s == 1, math.inf, xp.where(s < 1, math.nan, total))
 
 
-@op(promote="float", inplace=True, names=("special_gammaln",), blocks="elements")
+@op(promote="float", inplace=True, names=("special_gammaln",), blocks="elements", generated="many")
 @derivative(input=lambda grad, input: grad * digamma(input))
 @samples(
     lambda t: [
@@ -184,7 +229,7 @@ def lgamma(xp, input):
     return lgamma_of(xp, input)
 
 
-@op(promote="float", inplace=True, names=("special_digamma", "special_psi"), blocks="elements")
+@op(promote="float", inplace=True, names=("special_digamma", "special_psi"), blocks="elements", generated="many")
 @derivative(input=lambda grad, input: grad * polygamma(1, input))
 @samples(
     lambda t: [
@@ -201,15 +246,40 @@ def digamma(xp, input):
     return digamma_of(xp, input)
 
 
-@in_double
+# Bernoulli numbers
+_TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+
+
 def _trigamma_of(xp: Any, x: Any) -> Any:
+    if x.dtype == "float64":
+        return _trigamma(xp, x, 10, 7)
+    return _trigamma(xp, x.astype("float64"), 5, 5).astype(x.dtype)
+
+
+def _trigamma(xp: Any, x: Any, steps: int, terms: int) -> Any:
+    """By so many terms of the asymptotic series from z = steps on, and the sum of 1 / (z + k)^2 below."""
     z = xp.where(x < 0.5, 1 - x, x)
-    found = zeta_of(xp, xp.asarray(2.0), z)
-    sine = _sin_pi(xp, x)
-    return xp.where(x < 0.5, (math.pi / sine) ** 2 - found, found)
+    total = xp.zeros_like(z)
+    for _ in range(steps):
+        small = z < steps
+        part = 1 / xp.where(small, z, math.inf)
+        total = total + part * part
+        z = xp.where(small, z + 1, z)
+    part = 1 / z
+    square = part * part
+    found = total + part + 0.5 * square + part * square * horner(square, _TRIGAMMA[:terms])
+    part = math.pi / _sin_pi(xp, x)
+    return xp.where(x < 0.5, part * part - found, found)
 
 
-@op(node={"_inplace": "PolygammaBackward1"}, promote="float", inplace=True, form="polygamma")
+@op(
+    node={"_inplace": "PolygammaBackward1"},
+    promote="float",
+    inplace=True,
+    form="polygamma",
+    blocks="elements",
+    generated="many",
+)
 @derivative(input=lambda grad, input, n: grad * polygamma(n + 1, input))
 @samples(
     lambda t: [
@@ -466,7 +536,7 @@ def _bessel_samples(t: Any) -> list[Any]:
     return [(t(3, 4),), (t.uniform(-20, 20, 5),), (t(),), (t(0, 2),)]
 
 
-@op(promote="float", inplace=True, names=("special_i0",), blocks="elements")
+@op(promote="float", inplace=True, names=("special_i0",), blocks="elements", generated="many")
 @derivative(input=lambda grad, input: grad * special_i1(input))
 @samples(_bessel_samples)
 def i0(xp, input):
@@ -476,7 +546,7 @@ def i0(xp, input):
     return (_i0e_of(xp, wide) * xp.exp(xp.absolute(wide))).astype(input.dtype)
 
 
-@op(promote="float", method=False, refuse="c", label="i0e_cpu", blocks="elements")
+@op(promote="float", method=False, refuse="c", label="i0e_cpu", blocks="elements", generated="many")
 @derivative(input=lambda grad, input, result: grad * (special_i1e(input) - input.sgn() * result))
 @samples(_bessel_samples)
 def special_i0e(xp, input):
@@ -484,7 +554,7 @@ def special_i0e(xp, input):
     return _i0e_of(xp, input)
 
 
-@op(promote="float", method=False, refuse="c", label="i1_cpu", blocks="elements")
+@op(promote="float", method=False, refuse="c", label="i1_cpu", blocks="elements", generated="many")
 @derivative(input=lambda grad, input, result: grad * (i0(input) - _over(input, result, 0.5)))
 @samples(_bessel_samples)
 def special_i1(xp, input):
@@ -493,7 +563,7 @@ def special_i1(xp, input):
     return (_i1e_of(xp, wide) * xp.exp(xp.absolute(wide))).astype(input.dtype)
 
 
-@op(promote="float", method=False, refuse="c", label="i1e_cpu", blocks="elements")
+@op(promote="float", method=False, refuse="c", label="i1e_cpu", blocks="elements", generated="many")
 @derivative(
     input=lambda grad, input, result: grad * (special_i0e(input) - input.sgn() * result - _over(input, result, 0.5))
 )

@@ -94,3 +94,13 @@ def test_vectors_have_no_functions() -> None:
     k.store(out, 0, call("exp", k.vector(x)))
     with pytest.raises(FormError, match="no exp of vectors of float32"):
         llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
+
+
+def test_a_loop_in_steps_is_refused_in_rows() -> None:
+    """It would be walked in steps of 1."""
+    k = Kernel("stepped", "rows")
+    out = k.array("out", "float32", True)
+    with k.loop(0, 8, 2) as i:
+        k.store(out, i, k.constant(1.0, "float32"))
+    with pytest.raises(FormError, match="a loop in steps in stepped"):
+        llvm_ir.printed(k, "KERNEL")

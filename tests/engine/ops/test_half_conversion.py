@@ -1,4 +1,4 @@
-"""Conversions between float32 and float16, by generated code and without it: every value, every half way, nan, inf."""
+"""Conversions between float32 and the 16-bit types, generated and not: every value, every half way, nan, inf."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import engine
+from engine.core import dtypes
 from engine.dispatch import choosing
 from engine.kernels import processor
 from engine.ops import _half_conversion
 from engine.ops.generated import launch
 
+_BFLOAT16 = dtypes.to_numpy(dtypes.bfloat16)
 WAYS = ["own", pytest.param("generated", marks=pytest.mark.skipif(not processor.available(), reason="no extra jit"))]
 
 
@@ -54,6 +56,24 @@ def test_floats_are_rounded_to_even(way: str) -> None:
         for values in (x, x[np.isfinite(x) & (abs(x) < 65519)], x[::-1], x[:9]):
             for _ in range(2):
                 _same(engine.tensor(values).half(), values.astype("float16"))
+
+
+def test_every_bfloat16_is_widened(way: str) -> None:
+    halves = np.tile(np.arange(1 << 16, dtype=np.uint16).view(_BFLOAT16), 3)
+    for part in (halves, halves[:-1], halves[::-1], halves.reshape(3, -1).T, halves[: 1 << 13]):
+        for _ in range(2):
+            _same(engine.from_numpy(part.view("int16").copy()).view(engine.bfloat16).float(), part.astype("float32"))
+
+
+def test_floats_are_rounded_to_even_bfloat16(way: str) -> None:
+    upper = np.arange(1 << 16, dtype=np.uint32) << 16
+    bits = np.concatenate([upper | low for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)])
+    x = bits.view("float32")
+    for values in (x, x[np.isfinite(x)], x[::-1], x[: 1 << 13]):
+        for _ in range(2):
+            with np.errstate(all="ignore"):
+                want = values.astype(_BFLOAT16).astype("float32")
+            _same(engine.tensor(values).bfloat16().float(), want)
 
 
 @pytest.mark.skipif(not processor.available(), reason="no extra jit")

@@ -329,3 +329,32 @@ def test_a_number_that_float32_has_not_is_infinite(monkeypatch: pytest.MonkeyPat
         assert all((divided(np, x, 1e39) == 0).all() for _ in range(4))
         assert all(less(np, x, 1e300).all() for _ in range(4))
         assert all((less(np, x * np.float64(1e100), 1e99) == (x < 0.1)).all() for _ in range(4))  # which float64 has
+
+
+def test_a_call_that_launches_nothing_is_not_replayed() -> None:
+    """Its result is filled by other means, which a replay would leave out."""
+
+    def filled(xp: Any, x: Any) -> Any:
+        made = xp.empty(x.shape, x.dtype)
+        made[...] = x + 1
+        return made
+
+    x = np.arange(5, dtype="float32")
+    assert launch.replay(filled, np, (x,), {}) is None
+
+
+def test_a_call_whose_kernel_rests_is_left() -> None:
+    """Calls of other shapes share its kernel, and lose a trial meanwhile."""
+    resting: list[bool] = []
+
+    def variant(xp: Any, x: Any) -> Any:
+        if resting:
+            raise launch.Unfit("resting")
+        return x * 2
+
+    kernel = launch.guarded("double", variant, lambda xp, x: x + x, False)
+    x = np.ones(3, "float32")
+    for _ in range(3):
+        assert kernel(np, x).tolist() == [2, 2, 2]
+    resting.append(True)
+    assert kernel(np, x) is NotImplemented

@@ -123,6 +123,7 @@ def test_gradient_of_a_table(dtype: str) -> None:
     index = np.random.default_rng(0).integers(0, 11, (4, 30))
     agree("embedding_dense_backward", grad, index, 12)
     agree("embedding_dense_backward", grad, index, 12, 3)
+    agree("embedding_dense_backward", np.broadcast_to(grad[:, :1], grad.shape), index, 12)
     assert left("embedding_dense_backward", grad, index, 12, -1, True)
     assert left("embedding_dense_backward", grad, index.astype("int32"), 12)
     assert left("embedding_dense_backward", grad, index, 5)  # some are no rows

@@ -1,0 +1,248 @@
+"""Kernels that walk one dim of contiguous arrays (before, length, after): reductions, scans, first of an order.
+
+Rows are what lies before the dim, or before and after it (`running_products`); nan counts as the largest of all, as in
+PyTorch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from engine.kernels.form import Kernel, Value, both, call, where
+
+__all__ = [
+    "first_of_order",
+    "log_of_sums",
+    "log_of_sums_of_rows",
+    "reduced",
+    "reduced_rows",
+    "running_extremes",
+    "running_products",
+    "summed_rows",
+]
+
+
+def _wide(type: str) -> str:
+    """The type of products: float64, which the product of a part does not leave where that of all is a float32."""
+    return "float64" if type == "float32" else type
+
+
+@functools.cache
+def reduced(by: str, mean: bool = False) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows): the sum, product, max or min of each row; mean: divided by n."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("reduced", "rows")
+        x, out, n = k.array("x", type), k.array("out", type, True), k.scalar("n", "index")
+        base, kind = k.index * n, _wide(type) if by == "product" else type
+        found = k.reduce(by, n, lambda j: k.cast(k.load(x, base + j), kind))
+        with k.once():
+            k.store(out, k.index, k.cast(found / k.cast(n, kind) if mean else found, type))
+        return k
+
+    return write
+
+
+@functools.cache
+def reduced_rows(by: str) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> (rows, after): the max or min over the middle dim."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("reduced_rows", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        n, after = k.scalar("n", "index"), k.scalar("after", "index")
+        base, own = k.index * n * after, k.index * after
+        with k.each(after) as j:
+            k.store(out, own + j, k.load(x, base + j))
+        with k.loop(1, n) as i:
+            line = base + i * after
+            with k.each(after) as j:
+                k.store(out, own + j, call(by, k.load(x, line + j), k.load(out, own + j)))
+        return k
+
+    return write
+
+
+RUN = 128  # rows that are added one after the other
+
+
+@functools.cache
+def summed_rows(mean: bool) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean; part (rows, after) is scratch.
+
+    Runs of rows are added up, and their sums to the sum.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("summed_rows", "rows")
+        x, out, part = k.array("x", type), k.array("out", type, True), k.array("part", type, True)
+        n, after = k.scalar("n", "index"), k.scalar("after", "index")
+        base, own = k.index * n * after, k.index * after
+        with k.each(after) as j:
+            k.store(out, own + j, k.constant(0.0, type))
+        with k.loop(0, (n + RUN - 1) // RUN) as run:
+            first, beyond = run * RUN, run * RUN + RUN
+            with k.each(after) as j:
+                k.store(part, own + j, k.load(x, base + first * after + j))
+            with k.loop(first + 1, where(beyond < n, beyond, n)) as i:
+                line = base + i * after
+                with k.each(after) as j:
+                    k.store(part, own + j, k.load(part, own + j) + k.load(x, line + j))
+            with k.each(after) as j:
+                k.store(out, own + j, k.load(out, own + j) + k.load(part, own + j))
+        if mean:
+            count = k.cast(n, type)
+            with k.each(after) as j:
+                k.store(out, own + j, k.load(out, own + j) / count)
+        return k
+
+    return write
+
+
+def _finite(top: Value) -> Value:
+    """The number that is taken off before exp: 0 for an infinite one, of which nothing may be taken off."""
+    return where(call("isinf", top), top.kernel.constant(0.0, top.type), top)
+
+
+def log_of_sums(type: str) -> Kernel:
+    """x (rows, n) -> (rows): log of the sum of exp of each row."""
+    k = Kernel("log_of_sums", "rows")
+    x, out, n = k.array("x", type), k.array("out", type, True), k.scalar("n", "index")
+    base = k.index * n
+    top = _finite(k.reduce("max", n, lambda j: k.load(x, base + j)))
+    total = k.reduce("sum", n, lambda j: call("exp", k.load(x, base + j) - top))
+    with k.once():
+        k.store(out, k.index, call("log", total) + top)
+    return k
+
+
+def log_of_sums_of_rows(type: str) -> Kernel:
+    """x (rows, n, after) -> (rows, after): log of the sum of exp over the middle dim; sums (rows, after) is scratch."""
+    k = Kernel("log_of_sums_of_rows", "rows")
+    x, out, sums = k.array("x", type), k.array("out", type, True), k.array("sums", type, True)
+    n, after = k.scalar("n", "index"), k.scalar("after", "index")
+    base, own = k.index * n * after, k.index * after
+    with k.each(after) as j:
+        k.store(out, own + j, k.load(x, base + j))
+    with k.loop(1, n) as i:
+        line = base + i * after
+        with k.each(after) as j:
+            k.store(out, own + j, call("max", k.load(x, line + j), k.load(out, own + j)))
+    with k.each(after) as j:
+        k.store(out, own + j, _finite(k.load(out, own + j)))
+        k.store(sums, own + j, k.constant(0.0, type))
+    with k.loop(0, n) as i:
+        line = base + i * after
+        with k.each(after) as j:
+            more = call("exp", k.load(x, line + j) - k.load(out, own + j))
+            k.store(sums, own + j, k.load(sums, own + j) + more)
+    with k.each(after) as j:
+        k.store(out, own + j, call("log", k.load(sums, own + j)) + k.load(out, own + j))
+    return k
+
+
+def running_products(type: str) -> Kernel:
+    """x -> its running products along the middle of (rows / after, length, after), in float64 in their order."""
+    k = Kernel("running_products", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    length, after = k.scalar("length", "index"), k.scalar("after", "index")
+    base = k.index // after * length * after + k.index % after
+    total = k.variable(k.constant(1.0, "float64"))
+    with k.loop(0, length) as j:
+        at = base + j * after
+        now = total * k.cast(k.load(x, at), "float64")
+        k.set(total, now)
+        k.store(out, at, k.cast(now, type))
+    return k
+
+
+@functools.cache
+def running_extremes(largest: bool, alone: bool) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> the running largest (or smallest) along the middle dim and their places, int64.
+
+    Of equals the last; nan stays, and the last nan's place.  alone: `after` is 1.
+    """
+
+    def attained(k: Kernel, value: Value, held: Value) -> Value:
+        return k.op("lor", call("isnan", value), value >= held if largest else value <= held)
+
+    def write(type: str) -> Kernel:
+        k = Kernel("running_extremes", "rows")
+        x, out, places = k.array("x", type), k.array("out", type, True), k.array("places", "int64", True)
+        n = k.scalar("n", "index")
+        if alone:
+            base = k.index * n
+            held = k.variable(k.load(x, base))
+            place = k.variable(k.constant(0, "int64"))
+            with k.loop(0, n) as i:
+                value = k.load(x, base + i)
+                now = call("max" if largest else "min", value, held)  # of nan, nan
+                here = where(attained(k, value, held), k.cast(i, "int64"), place)
+                k.set(held, now)
+                k.set(place, here)
+                k.store(out, base + i, now)
+                k.store(places, base + i, here)
+            return k
+        after = k.scalar("after", "index")
+        base = k.index * n * after
+        with k.each(after) as j:
+            k.store(out, base + j, k.load(x, base + j))
+            k.store(places, base + j, k.constant(0, "int64"))
+        with k.loop(1, n) as i:
+            line, here = base + i * after, k.cast(i, "int64")
+            with k.each(after) as j:
+                at = line + j
+                value, held = k.load(x, at), k.load(out, at - after)
+                better = attained(k, value, held)
+                k.store(out, at, where(better, value, held))
+                k.store(places, at, where(better, here, k.load(places, at - after)))
+        return k
+
+    return write
+
+
+@functools.cache
+def first_of_order(largest: bool) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows, count) the first values in order and their places, int64, of equals the first ones.
+
+    The first of each row so far stand in the result; most elements are compared with the last of them only.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("first_of_order", "rows")
+        x, out, places = k.array("x", type), k.array("out", type, True), k.array("places", "int64", True)
+        n, count = k.scalar("n", "index"), k.scalar("first", "index")
+        base, own = k.index * n, k.index * count
+
+        def before(value: Value, held: Value) -> Value:
+            """Return whether a value comes before one that is held."""
+            if largest:
+                return k.op("lor", value > held, both(call("isnan", value), k.op("not", call("isnan", held))))
+            return k.op("lor", value < held, both(call("isnan", held), k.op("not", call("isnan", value))))
+
+        def insert(place: Value, last: Value) -> None:
+            """Put x[place] where it belongs among the first of the row; what is at `last` then is free."""
+            value = k.load(x, base + place)
+            at = k.variable(last)
+            done = k.variable(k.constant(0, "index"))
+            with k.loop(0, last) as i:  # from the end on, as far as what is held comes after
+                here = own + last - 1 - i
+                held = k.load(out, here)
+                comes = before(value, held)
+                with k.when(both(k.op("eq", done, 0), comes)):
+                    k.store(out, here + 1, held)
+                    k.store(places, here + 1, k.load(places, here))
+                    k.set(at, last - 1 - i)
+                with k.when(k.op("not", comes)):
+                    k.set(done, k.constant(1, "index"))
+            k.store(out, own + at, value)
+            k.store(places, own + at, k.cast(place, "int64"))
+
+        with k.loop(0, count) as j:
+            insert(j, j)
+        with k.loop(count, n) as j, k.when(before(k.load(x, base + j), k.load(out, own + count - 1))):
+            insert(j, count - 1)
+        return k
+
+    return write

@@ -1,0 +1,138 @@
+"""Reductions, running results and the first of an order along one dim as generated kernels (the extra `jit`).
+
+They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from engine.core.checks import wrap_dim, wrap_dims
+from engine.dispatch import kernel
+from engine.kernels import scans
+from engine.ops import extremes, reduction, scan, sorting
+from engine.ops.generated.layers import parts, plain, run
+
+_ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
+_SUMMED = 128  # numbers that are added one after the other in their own type
+_FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
+
+
+# --- reductions over neighbouring dims
+
+
+def _parted(input: Any, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], int, int, int] | None:
+    """(shape of the result, rows, elements of a dim that is reduced, elements behind them); None for other operands."""
+    if not plain(input) or not input.ndim:
+        return None
+    axes = sorted(wrap_dims(dim, input.ndim)) if dim is not None and dim != () else list(range(input.ndim))
+    if axes[-1] - axes[0] != len(axes) - 1:
+        return None
+    before, after = input.shape[: axes[0]], input.shape[axes[-1] + 1 :]
+    rows, behind = prod(before), prod(after)
+    shape = (*before, *(1,) * len(axes), *after) if keepdim else before + after
+    return shape, rows, input.size // (rows * behind), behind
+
+
+def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool = False) -> Any:
+    found = _parted(input, dim, keepdim)
+    if found is None:
+        return NotImplemented
+    shape, rows, n, behind = found
+    made = xp.empty(shape, input.dtype)
+    if behind == 1:
+        run(scans.reduced(by, mean), [input, made], [n], rows, n)
+    elif by in ("max", "min"):
+        run(scans.reduced_rows(by), [input, made], [n, behind], rows, n * behind)
+    elif by == "sum" and n <= _ADDED:
+        part = xp.empty((rows, behind), input.dtype)
+        run(scans.summed_rows(mean), [input, made, part], [n, behind], rows, n * behind)
+    else:
+        return NotImplemented
+    return made
+
+
+@kernel(extremes.amax, "cpu", only_launches=True)
+def _amax(xp, input, dim=(), keepdim=False):
+    return _reduced(xp, input, dim, keepdim, "max")
+
+
+@kernel(extremes.amin, "cpu", only_launches=True)
+def _amin(xp, input, dim=(), keepdim=False):
+    return _reduced(xp, input, dim, keepdim, "min")
+
+
+@kernel(reduction.mean, "cpu", only_launches=True)
+def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
+    return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum", True)
+
+
+@kernel(reduction.prod_dim, "cpu", only_launches=True)
+def _prod(xp, input, dim, keepdim=False, *, dtype=None):
+    return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "product")
+
+
+@kernel(reduction.logsumexp, "cpu", only_launches=True)
+def _logsumexp(xp, input, dim, keepdim=False):
+    found = _parted(input, dim, keepdim)
+    if found is None or (found[3] > 1 and found[2] > _SUMMED):
+        return NotImplemented
+    shape, rows, n, behind = found
+    made = xp.empty(shape, input.dtype)
+    if behind == 1:
+        run(scans.log_of_sums, [input, made], [n], rows, n)
+    else:
+        sums = xp.empty((rows, behind), input.dtype)
+        run(scans.log_of_sums_of_rows, [input, made, sums], [n, behind], rows, n * behind)
+    return made
+
+
+# --- running results
+
+
+@kernel(scan.cumprod, "cpu", only_launches=True)
+def _cumprod(xp, input, dim, *, dtype=None):
+    if dtype is not None or not input.ndim or not plain(input):
+        return NotImplemented
+    before, length, after = parts(input.shape, wrap_dim(dim, input.ndim))
+    made = xp.empty(input.shape, input.dtype)
+    run(scans.running_products, [input, made], [length, after], before * after, length)
+    return made
+
+
+def _running(xp: Any, input: Any, dim: Any, largest: bool) -> Any:
+    if not input.ndim or not plain(input):
+        return NotImplemented
+    before, length, after = parts(input.shape, wrap_dim(dim, input.ndim))
+    made, places = xp.empty(input.shape, input.dtype), xp.empty(input.shape, "int64")
+    sizes = [length] if after == 1 else [length, after]
+    run(scans.running_extremes(largest, after == 1), [input, made, places], sizes, before, length * after)
+    return made, places
+
+
+@kernel(scan.cummax, "cpu", only_launches=True)
+def _cummax(xp, input, dim):
+    return _running(xp, input, dim, True)
+
+
+@kernel(scan.cummin, "cpu", only_launches=True)
+def _cummin(xp, input, dim):
+    return _running(xp, input, dim, False)
+
+
+# --- the first of an order
+
+
+@kernel(sorting.topk, "cpu", only_launches=True)
+def _topk(xp, input, k, dim=-1, largest=True, sorted=True):
+    axis = wrap_dim(dim, input.ndim)
+    if not input.ndim or axis != input.ndim - 1 or not plain(input) or input.dtype != "float32":
+        return NotImplemented
+    n = input.shape[-1]
+    if not 0 < k <= min(n, _FIRST):
+        return NotImplemented
+    shape = (*input.shape[:-1], k)
+    made, places = xp.empty(shape, input.dtype), xp.empty(shape, "int64")
+    run(scans.first_of_order(bool(largest)), [input, made, places], [n, k], input.size // n, n)
+    return made, places

@@ -1,0 +1,61 @@
+"""Cross-entropy of pixels as one kernel: against the op's own code, and what is left to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine
+from engine.backends.file_cache import Cache
+from engine.kernels import compiler, processor
+from engine.ops.generated import launch
+from tests.engine.ops.generated.test_layers import agree
+from tests.engine.ops.generated.test_lines import left
+
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Code is shared by the tests of this run; every call is launched."""
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    yield
+
+
+def _case(*shape: int, dtype: str = "float32") -> tuple[Any, Any]:
+    r = np.random.default_rng(shape[1])
+    return (r.standard_normal(shape) * 5).astype(dtype), r.integers(0, shape[1], (shape[0], *shape[2:]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 21, 40, 30), (3, 2, 512), (2, 1, 513)])
+def test_losses_and_softmax(shape: tuple[int, ...], reduction: str, dtype: str) -> None:
+    x, target = _case(*shape, dtype=dtype)
+    agree("softmax_nll_maps", x, target, None, -100, reduction)
+    agree("softmax_nll_maps", x, target, None, 0, reduction)
+    target[0, :2] = -100
+    agree("softmax_nll_maps", x, target, None, -100, reduction)
+
+
+def test_infinite_scores_and_nothing_that_counts() -> None:
+    x, target = _case(2, 5, 600)
+    x[0, 1, 3], x[0, 2, 9], x[1, 4, 599] = np.inf, -np.inf, np.nan
+    agree("softmax_nll_maps", x, target, None, -100, "none")
+    agree("softmax_nll_maps", x, np.full_like(target, -100), None, -100, "mean")
+
+
+def test_what_is_left() -> None:
+    x, target = _case(2, 3, 8)
+    assert left("softmax_nll_maps", x, target, np.ones(3, "float32"))
+    assert left("softmax_nll_maps", x, target.astype("uint8"))
+    assert left("softmax_nll_maps", x.transpose(2, 1, 0), target)
+    target[1, 7] = 3
+    assert left("softmax_nll_maps", x, target)
+    for _ in range(3):
+        with pytest.raises(IndexError, match="Target 3 is out of bounds"):
+            engine.nn.functional.cross_entropy(engine.tensor(x), engine.tensor(target))

@@ -1,0 +1,75 @@
+"""Layers of LSTM over few sequences as one kernel: against numpy's steps, and what is left to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import engine
+import engine.ops.lazy  # every op
+from engine.backends.file_cache import Cache
+from engine.dispatch import OPS
+from engine.kernels import compiler, processor
+from engine.ops.generated import launch, variant_of
+
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Code is shared by the tests of this run; every call is launched."""
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    yield
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count,units,steps", [(1, 64, 50), (3, 20, 7), (1, 4, 1)])
+def test_forward_and_backward(count: int, units: int, steps: int, reverse: bool, dtype: str) -> None:
+    r = np.random.default_rng(units)
+    draw = lambda *shape: r.standard_normal(shape).astype(dtype)
+    rows, sizes = count * steps, (count,) * steps
+    given = draw(rows, 4 * units), draw(count, units), draw(count, units), draw(4 * units, units) / units
+    more = None, sizes, reverse
+    forward, backward = OPS["lstm_layer"], OPS["lstm_layer_backward"]
+    want = forward.kernel(np, *given, *more)
+    for a, b in zip(variant_of(forward)(np, *given, *more), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 if dtype == "float32" else 1e-13)
+    grads = draw(rows, units), draw(count, units), draw(count, units)
+    given = *grads, *given, want[0], *want[3:]
+    found, want = variant_of(backward)(np, *given, *more), backward.kernel(np, *given, *more)
+    for a, b in zip(found, want, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype == dtype
+        np.testing.assert_allclose(
+            a, b, rtol=0, atol=(2e-5 if dtype == "float32" else 1e-13) * (1 + abs(b).max(initial=0))
+        )
+
+
+def test_what_is_left() -> None:
+    layer = variant_of(OPS["lstm_layer"])
+    draw = lambda *shape: np.ones(shape, "float32")
+    state = draw(2, 8), draw(2, 8), draw(32, 8)
+    assert layer(np, draw(4, 32), *state, None, (2, 2), False) is not NotImplemented
+    assert layer(np, draw(3, 32), *state, None, (2, 1), False) is NotImplemented  # of two lengths
+    assert layer(np, draw(4, 32), *state[:2], draw(32, 3), draw(3, 8), (2, 2), False) is NotImplemented  # projected
+    assert layer(np, draw(4, 24), draw(2, 6), draw(2, 6), draw(24, 6), None, (2, 2), False) is NotImplemented
+    many = draw(8, 8), draw(8, 8), draw(32, 8)
+    assert layer(np, draw(8, 32), *many, None, (8,), False) is NotImplemented
+
+
+def test_modules_take_them() -> None:
+    """A training step of a small module has the gradients that it has without them."""
+    module, x = engine.nn.LSTM(12, 32, batch_first=True, bidirectional=True), engine.randn(2, 40, 12)
+
+    def grads() -> list[np.ndarray]:
+        module.zero_grad()
+        module(x)[0].square().sum().backward()
+        return [p.grad.numpy().copy() for p in module.parameters()]
+
+    got = grads()
+    launch.trials.trusted = False
+    for a, b in zip(got, grads(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(abs(b).max() + 1))

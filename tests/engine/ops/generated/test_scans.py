@@ -1,0 +1,123 @@
+"""Reductions, running results and the first of an order as kernels: against the op's own code, ties, nan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.file_cache import Cache
+from engine.dispatch import OPS
+from engine.kernels import compiler, processor
+from engine.ops import generated
+from engine.ops.generated import launch
+from tests.engine.ops.generated.test_layers import agree, arrays
+from tests.engine.ops.generated.test_lines import left
+
+pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Code is shared by the tests of this run; every call is launched."""
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    yield
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["amax", "amin", "mean"])
+@pytest.mark.parametrize("dim", [(2, 3), -1, (0, 1, 2, 3)])
+def test_reductions_of_the_last_dims(name: str, dim: Any, dtype: str) -> None:
+    (x,) = arrays((3, 4, 5, 19), dtype=dtype)
+    agree(name, x, dim)
+    agree(name, x, dim, True)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_extremes_over_dims_in_the_middle(name: str) -> None:
+    (x,) = arrays((3, 4, 5, 19))
+    for dim in (1, (1, 2), 0, (0, 1)):
+        agree(name, x, dim)
+        agree(name, x, dim, True)
+    x[0, 1, 2, 3] = np.nan
+    agree(name, x, 1)
+    agree(name, x, (2, 3))
+    assert left(name, x, (0, 2)) and left(name, x.transpose(1, 0, 2, 3), 1)
+    assert left(name, np.ones((2, 300), "int32"), 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 127, 128, 129, 300])
+def test_means_over_dims_in_the_middle(n: int) -> None:
+    for shape, dim in (((3, n, 19), 1), ((n, 5), 0), ((2, n, 2, 3), (1, 2))):
+        (x,) = arrays(shape)
+        agree("mean", x, dim)
+        agree("mean", x, dim, True)
+
+
+def test_means_of_many_rows_lose_little() -> None:
+    x = np.full((4096, 8), 0.1, "float32")
+    found = generated.variant_of(OPS["mean"])(np, x, 0)
+    np.testing.assert_allclose(found, x[0], rtol=2e-6)
+    assert left("mean", np.concatenate([x, x]), 0)
+
+
+def test_what_is_left_of_reductions() -> None:
+    (x,) = arrays((3, 4, 5))
+    assert left("prod_dim", x, 1)
+    assert left("mean", x, (0, 2)) and left("amax", x[:0], 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim", [-1, (1, 2), 0, 1])
+def test_logsumexp(dim: Any, dtype: str) -> None:
+    x = (np.random.default_rng(0).standard_normal((5, 7, 30)) * 40).astype(dtype)
+    x[0, 0] = -np.inf
+    x[1, 3, 5], x[2, 2, 2], x[3, 6, 29] = np.inf, -np.inf, np.nan
+    x[:, :, 11], x[:, 1] = -np.inf, -np.inf
+    agree("logsumexp", x, dim)
+    agree("logsumexp", x, dim, True)
+    assert left("logsumexp", x.transpose(1, 0, 2), dim)
+    assert left("logsumexp", np.zeros((129, 8), "float32"), 0)
+
+
+def test_products() -> None:
+    (x,) = arrays((6, 70))
+    agree("prod_dim", x, -1)
+    agree("prod_dim", np.array([[1e6, 1e-6] * 40, [2.0, 0.5] * 40], "float32"), 1, True)
+    agree("cumprod", x, 1)
+    agree("cumprod", x, 0)
+    agree("cumprod", x.astype("float64"), -1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_running_extremes(name: str, dim: int, dtype: str) -> None:
+    x = np.random.default_rng(dim).integers(0, 9, (3, 40, 17)).astype(dtype)  # many ties
+    agree(name, x, dim)
+    x[1, 20, 5:7] = np.nan
+    x[2, :3] = np.inf
+    agree(name, x, dim)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [1, 5, 16])
+def test_first_of_an_order(k: int, largest: bool) -> None:
+    r = np.random.default_rng(k)
+    (x,) = arrays((4, 300))
+    few = r.integers(0, 9, (4, 300)).astype("float32")  # many ties
+    one = np.full((4, 300), np.inf if largest else -np.inf, "float32")
+    for values in (x, few, one, -one, np.sort(x, -1), np.sort(x, -1)[:, ::-1].copy(), x[:, :k].copy()):
+        agree("topk", values, k, -1, largest)
+    x[0, 7] = x[0, 250] = x[2, 299] = np.nan
+    x[1] = np.nan
+    agree("topk", x, k, 1, largest)
+
+
+def test_what_is_left_of_orders() -> None:
+    (x,) = arrays((40, 30))
+    assert left("topk", x, 17) and left("topk", x, 0) and left("topk", x, 3, 0) and left("topk", x.astype("int32"), 3)
+    assert left("topk", x.astype("float64"), 3)  # whose equals may be others
