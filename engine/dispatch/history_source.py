@@ -80,8 +80,13 @@ def save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> N
             holder = f"new_tuple(SavedResult, (_r[{nr}], _ts[{nr}]._vc, _ts[{nr}]._vc[0], {nr}))"
         else:
             holder = "new_tuple(SavedResult, (_r, _t._vc, _t._vc[0], 0))"
-        saved.append(holder if len(record.differentiable) == 1 else f"{holder} if {cond} else None")
-        conditions.append("True" if len(record.differentiable) == 1 else cond)
+        if isinstance(record.keeps, dict) and name in record.keeps:  # by the nodes of that name only
+            place = list(record.node_names.values()).index(record.keeps[name])
+            cond = f"_n.__class__ is _Node{place}"
+        elif len(record.differentiable) == 1:
+            cond = "True"
+        saved.append(holder if cond == "True" else f"{holder} if {cond} else None")
+        conditions.append(cond)
     if not saved:
         w("_n.saved = ()", deep)
     elif "True" in conditions:
