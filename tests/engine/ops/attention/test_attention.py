@@ -35,7 +35,7 @@ def test_result_is_saved_by_the_flash_node_alone(dims: int, masked: bool) -> Non
         total.backward()
         assert q.grad is not None and result.grad_fn.name() == "MulBackward0"
         return
-    with pytest.raises(RuntimeError, match="output 0 of ScaledDotProductFlashAttentionForCpu.*, is at version"):
+    with pytest.raises(RuntimeError, match=r"output 0 of ScaledDotProductFlashAttentionForCpu.*, is at version"):
         total.backward()
 
 
