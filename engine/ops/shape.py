@@ -471,10 +471,17 @@ def broadcast_shapes(*shapes) -> Size:
     from engine.core import checks as _checks
 
     sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    try:
-        return Size(_checks.broadcast_shapes(*sizes))
-    except RuntimeError:
-        raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
+    common: tuple[int, ...] = ()
+    for number, size in enumerate(sizes):
+        try:
+            common = _checks.broadcast_shapes(common, size)
+        except RuntimeError:
+            at = next(d for d in range(-1, -len(size) - 1, -1) if size[d] != 1 and common[d] not in (1, size[d]))
+            raise RuntimeError(
+                f"Attempting to broadcast a dimension of length {size[at]} at {at}! Mismatching argument at index "
+                f"{number} had {shapes[number]}; but expected shape should be broadcastable to {list(common)}"
+            ) from None
+    return Size(common)
 
 
 # --- basic indexing
