@@ -5,13 +5,13 @@ the object itself: memory, versions, gradient, hooks, conversion to Python, copy
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine import backends
+from engine.autograd import graph
 from engine.autograd.graph import MAYBE, Node, registered, requires_grad_of, view_edge
 from engine.autograd.versions import Aliases, aliased, mark
 from engine.backends.cpu.relayout import RestoreTorchOrder
@@ -267,20 +267,23 @@ class Tensor(metaclass=_TensorMeta):
     def requires_grad(self, value: bool) -> None:
         if not isinstance(value, bool):
             raise RuntimeError("requires_grad must be a bool")
+        recorded = self._recorded()
         if not value:
-            if self.grad_fn is not None:
+            if recorded:
                 raise RuntimeError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed "
                     "variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
                 )
         elif not (self.is_floating_point() or self.is_complex()):
             raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
-        elif self.grad_fn is not None:
+        elif recorded:
             raise RuntimeError("you can only change requires_grad flags of leaf variables.")
         if value and self._vc.__class__ is not list:
             self._vc.check_requires_grad()  # type: ignore[attr-defined]
         if value or self._requires_grad is not MAYBE:
-            self._requires_grad = value
+            self._requires_grad = value or (MAYBE if self._view is not None and self._requires_grad else False)
+        if not value:
+            graph.no_longer_requires_grad(self)
 
     @requires_grad.deleter
     def requires_grad(self) -> None:
@@ -291,10 +294,14 @@ class Tensor(metaclass=_TensorMeta):
         if requires_grad is True:
             if not (self.is_floating_point() or self.is_complex()):
                 raise RuntimeError("only Tensors of floating point dtype can require gradients")
-            if self.grad_fn is not None:
+            if self._recorded():
                 return self
         self.requires_grad = requires_grad
         return self
+
+    def _recorded(self) -> bool:
+        """Return whether there is history, without a look at what a write to its base makes of a view's."""
+        return (self._edge if self._view is None else self._view.edge) is not None
 
     @property
     def grad_fn(self) -> Node | None:
@@ -321,7 +328,7 @@ class Tensor(metaclass=_TensorMeta):
     def grad(self) -> Tensor | None:
         """The accumulated gradient, or None; for a non-leaf without `retain_grad()` with a warning."""
         found = self._grad
-        if found is None and (self._edge or self._view) and not self.is_leaf and not self.retains_grad:
+        if found is None and (self._edge or self._view) and self._recorded() and not self.retains_grad:
             warnings.warn(tensor_messages.GRAD_OF_NON_LEAF, stacklevel=2)
         return found
 
@@ -368,6 +375,7 @@ class Tensor(metaclass=_TensorMeta):
         self._edge = None
         self._requires_grad = False
         self._hooks = None
+        graph.no_longer_requires_grad(self)
         return self
 
     def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -422,22 +430,12 @@ class Tensor(metaclass=_TensorMeta):
         """Keep the gradient of a non-leaf in `.grad`; nothing for a leaf."""
         if not self.requires_grad:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
-        node = self.grad_fn
-        if node is None:
-            return
-        more = node._more()
-        if more.retains is None:
-            more.retains = {}
-        more.retains[self.output_nr] = weakref.ref(self)
+        graph.retain(self)
 
     @property
     def retains_grad(self) -> bool:
         """Return whether `retain_grad()` holds for this non-leaf."""
-        node = self.grad_fn
-        if node is None or node._extra is None or not node._extra.retains:
-            return False
-        ref = node._extra.retains.get(self.output_nr)
-        return ref is not None and ref() is self
+        return graph.retained(self)
 
     # --- to Python and numpy
 

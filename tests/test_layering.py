@@ -34,6 +34,7 @@ LAYERS = (
         "autograd.flops",
         "autograd.graph",
         "autograd.versions",
+        "autograd.views",
         "autograd.saved",
         "autograd.engine",
         "autograd.inplace",

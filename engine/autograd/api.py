@@ -15,6 +15,7 @@ from engine.autograd.graph import (
     edge_of,
     registered,
     requires_grad_of,
+    view_edge,
 )
 from engine.backends import xp_of
 from engine.core.grad_mode import mode
@@ -46,7 +47,7 @@ def _root(output: _Root, gradient: Tensor | None, i: int) -> tuple[Edge, Any]:
         gradient = None if gradient is None else of_values(gradient)
         output = output._v  # type: ignore[attr-defined]
         assert isinstance(output, Tensor)
-    if output._requires_grad is not True and not requires_grad_of(output):
+    if output._requires_grad is not True and (output._view is None or view_edge(output) is None):
         raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
     if gradient is None:
         array = output._array

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.autograd import anomaly_mode as anomaly
-from engine.autograd.graph import Node, View, edge_of, registered, requires_grad_of
+from engine.autograd.graph import Node, edge_of, registered, requires_grad_of
 from engine.autograd.inplace import rebase
 from engine.autograd.versions import SavedResult, check_input, second_time, unpack_result
+from engine.autograd.views import CUSTOM, View
 from engine.core.dtypes import INEXACT
 from engine.core.grad_mode import mode
 from engine.core.slots import Several
@@ -403,7 +404,9 @@ def _wrap_outputs(cls: Any, ctx: Any, outputs: Sequence[Any], inputs: dict[int, 
                     result._base = None
             else:
                 if result._base is not None:
-                    result._view = View((ctx, nr), result._vc[0], (None, _not_replayable, (cls.__name__,)), False)
+                    result._view = View(
+                        (ctx, nr), result._vc[0], (None, _not_replayable, (cls.__name__,)), True, CUSTOM
+                    )
                 else:
                     result._view = None
                 result._requires_grad = differentiable

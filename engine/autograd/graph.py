@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref as weak
 
 from numpy import ndarray
 
 from engine import backends
+from engine.autograd.views import INDIRECT, View, replay
 from engine.backends.references import LOCAL, LOCAL_AND_ONE
 from engine.core.grad_mode import mode
 from engine.core.hooks import HookDict, RemovableHandle
@@ -54,6 +55,9 @@ class Registered(Slots):
 
 
 registered = Registered()
+
+
+_BY_HAND = ("CopyBackwards", "CopySlices")
 
 
 class Extra:
@@ -128,8 +132,9 @@ class Node:
         return tuple((None, 0) if e is None else e for e in self.next_edges)
 
     def name(self) -> str:
-        """The class name, such as `MulBackward0`."""
-        return type(self).__name__
+        """The class name, such as `MulBackward0`, behind the namespace of what torch has written by hand."""
+        name = type(self).__name__
+        return f"torch::autograd::{name}" if name in _BY_HAND else name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {id(self):#x}>"
@@ -243,6 +248,8 @@ class AccumulateGrad(Node):
             variable = self.variable
             if variable._hooks:
                 gradient = run_hooks(variable._hooks, gradient)
+            if self._extra is not None and not still_leaf(variable):
+                return ()
             with _accumulating:
                 stealable = not mode.enabled and sys.getrefcount(gradient) == LOCAL  # nobody else holds it
                 accumulate(variable, gradient, stealable)
@@ -366,17 +373,35 @@ def accumulate_edge(leaf: Any) -> Edge:
     return node, 0
 
 
+def still_leaf(leaf: Any) -> bool:
+    """Return whether a leaf that was used still requires grad.  RuntimeError where a write has given it history.
+
+    Looked at where the node has an `Extra`: of a view, or after `no_longer_requires_grad`.
+    """
+    if (leaf._edge if leaf._view is None else view_edge(leaf)) is not None:
+        raise RuntimeError("leaf variable has been moved into the graph interior")
+    return requires_grad_of(leaf)
+
+
+def no_longer_requires_grad(leaf: Any) -> None:
+    """Let the graphs that lead to `leaf` look again before they accumulate."""
+    if leaf._accumulator is not None and (node := leaf._accumulator()) is not None:
+        node._more()
+
+
 def edge_of(tensor: Any) -> Edge:
     """The edge of a tensor that requires grad: history, regenerated for a stale view, else accumulation.
 
-    A view without history requires grad as its base does; what is computed with it reaches neither of them.
+    A view without history requires grad as its base does; what is computed with it reaches neither of them, unless
+    `requires_grad_()` was called on the view.
     """
     if tensor._view is not None:
         edge: Edge | None = view_edge(tensor)
         if edge is not None:
             return edge
-        if requires_grad_of(tensor._base):
-            return accumulate_edge(registered.wrap(tensor._array))
+        edge = accumulate_edge(tensor if tensor._requires_grad is True else registered.wrap(tensor._array))
+        edge[0]._more()  # a write to the base may give it history: `still_leaf`
+        return edge
     elif tensor._edge is not None:
         edge = tensor._edge
         return edge
@@ -398,47 +423,6 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
     return GradientEdge(*edge_of(tensor))
 
 
-class View:
-    """The derivation of a view from its base.
-
-    `edge`, `version`: its history and the version of the memory it was made at.  `step`: (parent View or None, op,
-    args): the ops to replay on the base.  `recorded`: made with grad mode on.  `multiple`: one of several outputs.
-    """
-
-    __slots__ = ("edge", "multiple", "recorded", "step", "version")
-
-    def __init__(
-        self,
-        edge: Edge | None,
-        version: int,
-        step: tuple[Any, ...],
-        recorded: bool,
-        multiple: bool = False,
-    ) -> None:
-        self.edge = edge
-        self.version = version
-        self.step = step
-        self.recorded = recorded
-        self.multiple = multiple
-
-    def steps(self) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-        """(op, args) from the base on."""
-        chain: list[tuple[Any, tuple[Any, ...]]] = []
-        view: View | None = self
-        while view is not None:
-            parent, op, args = view.step
-            chain.append((op, args))
-            view = parent
-        return iter(chain[::-1])
-
-
-def replay(steps: Iterable[tuple[Any, tuple[Any, ...]]], base: Any) -> Any:
-    """The view that `steps` make of another tensor of the base's shape."""
-    for op, args in steps:
-        base = op(base, *args)
-    return base
-
-
 def view_edge(tensor: Any) -> Edge | None:
     """Note [Views and in-place]
 
@@ -446,32 +430,94 @@ def view_edge(tensor: Any) -> Edge | None:
     view, changes what this view holds without passing through it: its own edge is stale as soon as the counter has
     moved on.  Then the view's ops are replayed on the base as it is now and the edge of the result is taken; the
     base's history holds the write (as an ordinary node, or as CopySlices when the write went through a view).
+    A view that may not be written to, since it is one of several outputs or was made without gradients, has no such
+    edge: to ask for it raises.
     """
     view: View = tensor._view
-    if view.version != tensor._vc[0] and (view.edge is not None or requires_grad_of(tensor._base)):
-        enabled = mode.enabled
-        mode.enabled = True
-        try:
-            fresh = replay(view.steps(), tensor._base)
-            name_node(fresh, "AsStridedBackward0")  # what torch replays
-        finally:
-            mode.enabled = enabled
-        view.edge = fresh._view.edge if fresh._view is not None else fresh._edge
-        view.version = tensor._vc[0]
+    version = tensor._vc[0]
+    if view.version != version and (view.edge is not None or requires_grad_of(tensor._base)):
+        view.check_write(INDIRECT)
+        base, before = tensor._base, view.edge
+        if view.version == -1 - version and base._edge is not view.edge:  # the base was detached after the write
+            base = registered.wrap(base._array)
+            base._edge, base._requires_grad = view.edge, True
+        if requires_grad_of(base):
+            enabled = mode.enabled
+            mode.enabled = True
+            try:
+                fresh = replay(view.steps(), base)
+                name_node(fresh, "AsStridedBackward0")  # what torch replays
+            finally:
+                mode.enabled = enabled
+            view.edge = fresh._view.edge if fresh._view is not None else fresh._edge
+        else:  # detached: history that ends here
+            view.edge = named(Ended, "AsStridedBackward0")((None,)), 0
+        view.version = version
+        tensor._requires_grad = True
+        if before is not None and before[0]._extra is not None:
+            move_retained(tensor, before, view.edge)
     return view.edge
 
 
-MAYBE = 2  # `_requires_grad` of a view whose base needed no gradient when the view was made, and of inference tensors
+def edge_beside(tensor: Any, target: Any) -> Edge:
+    """`edge_of` an operand of a write to `target` that has just raised the version: as it was before the write."""
+    if tensor._vc is not target._vc:
+        return edge_of(tensor)
+    tensor._vc[0] -= 1
+    try:
+        return edge_of(tensor)
+    finally:
+        tensor._vc[0] += 1
+
+
+def retain(tensor: Any) -> None:
+    """Let the node that made `tensor` keep the gradient of that output in `tensor.grad`."""
+    edge = tensor._edge if tensor._view is None or tensor._view.edge is None else view_edge(tensor)
+    if edge is not None:
+        more = edge[0]._more()
+        if more.retains is None:
+            more.retains = {}
+        more.retains[edge[1]] = weak(tensor)
+
+
+def retained(tensor: Any) -> bool:
+    """Return whether the node that made `tensor` keeps its gradient."""
+    edge = tensor._edge if tensor._view is None else view_edge(tensor)
+    if edge is None or edge[0]._extra is None or not edge[0]._extra.retains:
+        return False
+    ref = edge[0]._extra.retains.get(edge[1])
+    return ref is not None and ref() is tensor
+
+
+def move_retained(tensor: Any, before: Edge, now: Edge | None) -> None:
+    """Let the node of edge `now` keep the gradient of `tensor` that the node before the write was to keep."""
+    extra = before[0]._extra
+    if extra is not None and extra.retains and now is not None:
+        ref = extra.retains.get(before[1])
+        if ref is not None and ref() is tensor:
+            del extra.retains[before[1]]
+            more = now[0]._more()
+            more.retains = {**(more.retains or {}), now[1]: ref}
+
+
+class Ended(Node):
+    """The node of a view whose base was detached: no gradient goes on from it."""
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[None]:
+        return (None,)
+
+
+MAYBE = 2  # `_requires_grad` of a view without history, which requires grad as its base does, and of inference tensors
 
 
 def requires_grad_of(tensor: Any) -> bool:
     """Return whether a tensor requires grad; decides the MAYBE of a view."""
     flag = tensor._requires_grad
     if flag == MAYBE:
-        if tensor._base is None or not requires_grad_of(tensor._base):  # None: an inference tensor
-            return False
-        tensor._requires_grad = True
-        return True
+        base = tensor._base  # None: an inference tensor
+        return base is not None and requires_grad_of(base)
     return bool(flag)
 
 

@@ -6,30 +6,20 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from engine.autograd.graph import Edge, Node, View, edge_of, registered, replay, requires_grad_of
+from engine.autograd.graph import Edge, Node, edge_of, move_retained, registered, requires_grad_of, view_edge
 from engine.autograd.versions import second_time
+from engine.autograd.views import View, replay
 from engine.core.grad_mode import mode
 
-_MULTIPLE = (
-    " This view is the output of a function that returns multiple views. Such functions do not allow the output views "
-    "to be modified inplace. You should replace the inplace operation by an out-of-place one."
-)
-_NO_GRAD = (
-    " Given that this use case "
-    "is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace "
-    "either both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want "
-    "the inplace to be tracked)."
-)
 
-
-def check_writable(tensor: Any, expanded: str = "") -> None:
+def check_writable(tensor: Any, expanded: str = "", others: Sequence[Any] = ()) -> None:
     """Raise for a write that may not happen: a leaf that requires grad, a view of one, cells that overlap.
 
     Called before anything is computed, so that a refused operation leaves the values as they were.  expanded: as the
-    option of `op`, whether cells that overlap may be written.
+    option of `op`, whether cells that overlap may be written.  others: the operands that the values come from.
     """
     array = tensor._array if tensor._channels_last is None else tensor._channels_last
-    _check_history(tensor)
+    _check_history(tensor, others)
     if (
         0 in array.strides
         and expanded != "allowed"
@@ -49,25 +39,35 @@ def check_writable(tensor: Any, expanded: str = "") -> None:
         )
 
 
-def _check_history(tensor: Any) -> None:
+def _check_history(tensor: Any, others: Sequence[Any]) -> None:
     """Raise for a leaf that requires grad, a view of one, and memory that may not be written."""
     if tensor._vc.__class__ is not list:
         tensor._vc.check_writable()
-    if not (tensor._requires_grad and mode.enabled and requires_grad_of(tensor)):
+    if not mode.enabled:
         return
     view: View | None = tensor._view
+    mine = tensor._requires_grad and requires_grad_of(tensor)
     if view is None:
+        if not mine:
+            return
         if tensor._edge is None:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+            raise RuntimeError(_LEAF)
         if tensor._edge[0].guarded:
             _refuse_guarded(*tensor._edge)
-    else:
-        _check_view(view)
+    elif mine or any(getattr(t, "_requires_grad", False) and requires_grad_of(t) for t in others):
+        view.check_write()
+        if not mine:
+            return
         base = tensor._base
         if base._edge is None and base._view is None:
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        if view.edge is None:  # torch does not look at what a write to its base made of it
+            raise RuntimeError(_LEAF)
         if base._edge is not None and base._edge[0].guarded:
             _refuse_guarded(*base._edge)
+
+
+_LEAF = "a leaf Variable that requires grad is being used in an in-place operation."
 
 
 def _refuse_guarded(node: Node, number: int) -> None:
@@ -80,21 +80,6 @@ def _refuse_guarded(node: Node, number: int) -> None:
     )
 
 
-def _check_view(view: View) -> None:
-    """Raise where the view, or the nearest one that it was taken from, was made in a way that forbids the write."""
-    made: View | None = view
-    while made is not None and made.recorded and not made.multiple:
-        made = made.step[0]
-    if made is None:
-        return
-    if view.edge is None:
-        message = "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
-    else:
-        node, number = view.edge
-        message = f"Output {number} of {node.name().partition('Backward')[0]} is a view and is being modified inplace."
-    raise RuntimeError(message + (_MULTIPLE if made.recorded else _NO_GRAD))
-
-
 def rebase(tensor: Any, node: Node) -> None:
     """Make `node` (already run on the data, version already raised) the history of `tensor` and of its aliases."""
     view: View | None = tensor._view
@@ -102,14 +87,19 @@ def rebase(tensor: Any, node: Node) -> None:
         tensor._edge = (node, 0)
         tensor._requires_grad = True
         return
-    _check_view(view)
+    view.check_write()
     base = tensor._base
     base_edge = edge_of(base) if requires_grad_of(base) else None
     copy = CopySlices(base_edge, view, node, base._array.shape, base._array.strides)
     base._edge = (copy, 0)
     base._requires_grad = True
     tensor._requires_grad = True
-    view.version = -1  # its own edge leads past the write: taken anew from the base when it is next asked for
+    before = view.edge
+    view.edge, view.version = base._edge, -1 - base._vc[0]  # its own is taken from there when it is next asked for
+    if base_edge is not None and base_edge[0]._extra is not None:
+        move_retained(base, base_edge, base._edge)
+    if before is not None and before[0]._extra is not None:
+        move_retained(tensor, before, view_edge(tensor))
 
 
 class CopySlices(Node):

@@ -233,22 +233,19 @@ def modified(described: str, origin: str, version: int, expected: int) -> NoRetu
     )
 
 
-def _called(node: Any) -> str:
-    """`Sigmoid` for a SigmoidBackward0, as torch's message names it."""
+def called(node: Any) -> str:
+    """`Sigmoid` for a SigmoidBackward0 and `Sum1` for a SumBackward1, as torch's messages name them."""
     whole: str = node.name()
     name, _, number = whole.partition("Backward")
-    return name if number.isdigit() or not number else whole
+    return f"{name}{number.removeprefix('0')}" if number.isdigit() or not number else whole
 
 
 def check_input(tensor: Any, expected: int) -> None:
     """Raise unless the saved input `tensor` is still at version `expected`."""
     version = tensor._vc[0]
     if version != expected:
-        edge = tensor._edge
-        if tensor._base is not None and (edge is not None or tensor._base.requires_grad):
-            origin = "output 0 of AsStrided"  # the node that such a view is given anew
-        else:
-            origin = "" if edge is None else f"output {edge[1]} of {_called(edge[0])}"
+        node = tensor.grad_fn  # of a view the one that it is given anew
+        origin = "" if node is None else f"output {tensor.output_nr} of {called(node)}"
         modified(f"{tensor.type()} {list(tensor._array.shape)}", origin, version, expected)
 
 
@@ -258,7 +255,7 @@ def unpack_result(saved: SavedResult, node: Any, rebuild: Any) -> Any:
         tensor = rebuild(saved.array)
         modified(
             f"{tensor.type()} {list(saved.array.shape)}",
-            f"output {saved.nr} of {_called(node)}",
+            f"output {saved.nr} of {called(node)}",
             saved.counter[0],
             saved.version,
         )

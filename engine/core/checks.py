@@ -130,8 +130,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     result = [1] * ndim
     for shape in shapes:
         offset = ndim - len(shape)
-        for i, s in enumerate(shape):
-            have = result[offset + i]
+        for i in range(len(shape) - 1, -1, -1):
+            s, have = shape[i], result[offset + i]
             if s == have or s == 1:
                 continue
             if have != 1:
@@ -149,3 +149,18 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     for i in range(len(shape) - 2, -1, -1):
         strides[i] = strides[i + 1] * builtins.max(shape[i + 1], 1)
     return tuple(strides)
+
+
+def names_all(index: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether an index of full slices and `...` names a whole tensor: torch takes no view to write to it."""
+    slices = [i for i in index if i is not Ellipsis]
+    if len(index) - len(slices) > 1 or len(slices) > len(shape):
+        return False
+    lead = index.index(Ellipsis) if len(slices) < len(index) else len(slices)
+    sizes = (*shape[:lead], *shape[len(shape) - len(slices) + lead :])
+    for item, n in zip(slices, sizes):
+        if item.__class__ is not slice or item.start not in (None, 0) or item.step not in (None, 1):
+            return False
+        if item.stop is not None and not (item.stop.__class__ is int and item.stop >= n):
+            return False
+    return True

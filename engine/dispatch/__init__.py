@@ -129,7 +129,7 @@ def op(**options: Any) -> Callable[[Callable[..., object]], Any]:
     tensors/not_tensors: parameters that are tensors (or not) against TENSOR_NAMES.  names: further public names.
     number_first: also takes torch's old order, with a warning: add(input, alpha, other).
     keeps: operands (or "result", "result0", ...) that are saved though no formula reads them, because torch saves them:
-    a write to one before backward is refused.
+    a write to one before backward is refused.  Where only one of the op's nodes saves a result: {"result0": its name}.
     shows: `shows(name, *edges)`, what `next_functions` says of the edges of a node that stands for several of torch's.
     check: `check(arrays)` before operands of mixed types are promoted, to refuse a combination. numbers: the parameters
     that may be Python numbers (True: all); only_numbers: even all of them at once. half: 16-bit floats are computed in

@@ -38,7 +38,10 @@ def source(record: Op, inplace: bool = False) -> str:
         w(f"if {record.itself} and _a_input.shape == {record.itself}: return input")
     if inplace:
         w(f"_w = {array_of(record, 'input')}")
-        w(f"if _r_input or 0 in _w.strides: check_writable(input{f', {record.expanded!r}' * bool(record.expanded)})")
+        others = [p for p in record.differentiable if p != "input" and p not in record.lists]
+        more = f", {record.expanded!r}" if record.expanded or others else ""
+        more += f", ({', '.join(others)},)" if others else ""
+        w(f"if _r_input or 0 in _w.strides: check_writable(input{more})")
         for p in record.tensors[1:]:
             w(f"if {p}.__class__ is Tensor and {p}._vc is input._vc: check_overlap(_w, _a_{p})")
     _choose_module(w, record, plan)
@@ -321,7 +324,7 @@ def _finish(w: Text, record: Op, plan: FormulaReads) -> None:
     record_call(w, record, plan, inplace=False)
     if record.view:
         w(f"_t._view = View(None, _v[0], {view_step(record)}, _mode.enabled)")
-        w("_t._requires_grad = _r_input or (MAYBE if _r.dtype in INEXACT else False)")  # as the base does
+        w("_t._requires_grad = MAYBE if _r.dtype in INEXACT else False")  # as the base does
     else:
         w("_t._requires_grad = False")
         w("_t._edge = None")
@@ -365,5 +368,5 @@ def _several(w: Text, record: Op, plan: FormulaReads) -> None:
     if record.view:
         w("for _i, _t in enumerate(_ts):")
         w(f"_t._view = View(None, _t._vc[0], {many_step(record)}, _mode.enabled, _mode.enabled)", 1)
-        w("_t._requires_grad = _r_input or (MAYBE if _t._array.dtype in INEXACT else False)", 1)
+        w("_t._requires_grad = MAYBE if _t._array.dtype in INEXACT else False", 1)
     w("return tuple(_ts)" if record.many else "return _Result(*_ts)")

@@ -54,6 +54,7 @@ class FormulaReads:
         for p, formula in formulas:
             for name in formula_params(formula):
                 readers.setdefault(name, set()).add(p)
+        self.unread = [name for name in record.keeps if name not in readers]
         for name in record.keeps:
             readers.setdefault(name, set()).update(record.differentiable)
         self.readers = readers
@@ -121,6 +122,9 @@ def apply_source(record: Op) -> str:
             w("else:")
             w(f"{p} = n_{p}", 1)
     for n in plan.results:
+        if n in plan.unread:
+            w(f"if h_{n} is not None and h_{n}.counter[0] != h_{n}.version: unpack_result(h_{n}, self, rewrap)")
+            continue
         stale = f" or h_{n}.counter[0] != h_{n}.version" * n.startswith("kept_")
         w(f"{n} = None if h_{n} is None{stale} else unpack_result(h_{n}, self, rewrap)")
     if record.many or not record.outputs:

@@ -35,7 +35,9 @@ def begin_record(w: Text, record: Op, inplace: bool = False) -> None:
             edges.append(f"*edges_of({p})")
         else:
             edge = f"{p}._edge or edge_of({p})"
-            if inplace and p == "input":  # a view's is replaced by its base's (CopySlices)
+            if inplace and p != "input":
+                edge = f"{p}._edge or edge_beside({p}, input)"
+            elif inplace:  # a view's is replaced by its base's (CopySlices)
                 edge = "None if input._view is not None else " + edge
             edges.append(edge if len(diff) == 1 else f"({edge}) if _r_{p} else None")
     w(f"_n.next_edges = ({', '.join(edges)},)", 2)
@@ -80,8 +82,13 @@ def save(w: Text, record: Op, plan: FormulaReads, deep: int, inplace: bool) -> N
             holder = f"new_tuple(SavedResult, (_r[{nr}], _ts[{nr}]._vc, _ts[{nr}]._vc[0], {nr}))"
         else:
             holder = "new_tuple(SavedResult, (_r, _t._vc, _t._vc[0], 0))"
-        saved.append(holder if len(record.differentiable) == 1 else f"{holder} if {cond} else None")
-        conditions.append("True" if len(record.differentiable) == 1 else cond)
+        if isinstance(record.keeps, dict) and name in record.keeps:  # by the nodes of that name only
+            place = list(record.node_names.values()).index(record.keeps[name])
+            cond = f"_n.__class__ is _Node{place}"
+        elif len(record.differentiable) == 1:
+            cond = "True"
+        saved.append(holder if cond == "True" else f"{holder} if {cond} else None")
+        conditions.append(cond)
     if not saved:
         w("_n.saved = ()", deep)
     elif "True" in conditions:
@@ -117,6 +124,7 @@ def record_call(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
     w("if anomaly.enabled: record_traceback(_n)", 2)
     if inplace:
         w("if input._view is None:", 2)
+        w("if (_e := input._edge) is not None and _e[0]._extra is not None: move_retained(input, _e, (_n, 0))", 3)
         w("input._edge = (_n, 0); input._requires_grad = True", 3)
         w("else:", 2)
         w("rebase(input, _n)", 3)

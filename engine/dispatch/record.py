@@ -86,7 +86,7 @@ class Op:
     image_kernel = False  # has a kernel of kind "images"
     inplace = False
     itself = ""  # the parameter of a size: an input of that size is returned, not a copy
-    keeps: tuple[str, ...] = ()  # operands saved though no formula reads them: writing to them is refused
+    keeps: tuple[str, ...] | dict[str, str] = ()  # saved though no formula reads them: writing to them is refused
     keeps_zero = False  # of zero it gives zero, of one number
     linear = False  # of single numbers: repeated coordinates of a sparse tensor need not be summed first
     channels_last = False

@@ -16,9 +16,10 @@ import numpy as np
 from engine import backends
 from engine.autograd import anomaly_mode as anomaly
 from engine.autograd import graph
-from engine.autograd.graph import MAYBE, Node, View, registered
+from engine.autograd.graph import MAYBE, Node, registered
 from engine.autograd.inplace import check_writable, rebase
 from engine.autograd.versions import SavedResult, check_input, mark, second_time, unpack_result
+from engine.autograd.views import View
 from engine.backends.cpu.exact import summed
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, size_of, wrap_dim
@@ -453,6 +454,8 @@ SHARED.update(
     new=object.__new__,
     next_seq=graph.next_seq,
     edge_of=graph.edge_of,
+    edge_beside=graph.edge_beside,
+    move_retained=graph.move_retained,
     requires_grad_of=graph.requires_grad_of,
     xp_of=backends.xp_of,
     anomaly=anomaly.state,

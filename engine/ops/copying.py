@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import backends
-from engine.autograd.graph import Node, edge_of, registered, requires_grad_of
+from engine.autograd.graph import Node, edge_beside, edge_of, move_retained, registered, requires_grad_of
 from engine.autograd.inplace import check_writable, rebase
 from engine.backends.cpu.relayout import copy_in_format, in_torch_order
 from engine.core import dtypes, layouts
@@ -21,6 +21,7 @@ from engine.core.layouts import copy_preserved, empty_in_format, empty_strided
 from engine.core.storage import Memory, TypedStorage, UntypedStorage, follow, following, strided
 from engine.dispatch import composite, derivative, has, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
+from engine.dispatch.runtime import check_overlap
 from engine.ops._half_conversion import CONVERTS
 from engine.tensor import Tensor, wrap
 
@@ -355,8 +356,9 @@ def own_edge(target: Tensor) -> Any:
 def record_write(target: Tensor, node: Node) -> None:
     """Make `node` the history of `target`, whose data has been written and whose version has been raised."""
     if target._view is None:
-        target._edge = (node, 0)
-        target._requires_grad = True
+        if target._edge is not None:
+            move_retained(target, target._edge, (node, 0))
+        target._edge, target._requires_grad = (node, 0), True
     else:
         rebase(target, node)
 
@@ -389,11 +391,11 @@ def overwrite(target: Tensor, node_class: Any = WriteBackward0) -> None:
         record_write(target, node_class((own_edge(target),)))
 
 
-def writable(target: Tensor, expanded: str = "") -> Any:
-    """The array of `target`, after the checks that come before an in-place write (expanded: as the option of `op`)."""
+def writable(target: Tensor, expanded: str = "", source: Tensor | None = None) -> Any:
+    """The array of `target`, after the checks before a write of `source` to it (expanded: as the option of `op`)."""
     array = target._array
     if target._requires_grad or 0 in array.strides:
-        check_writable(target, expanded)
+        check_writable(target, expanded, () if source is None else (source,))
     return array
 
 
@@ -427,19 +429,18 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
             return fill_(input, src)
         else:
             raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
-    array, values = writable(input), src._array
+    array, values = writable(input, "allowed" if src is input else "", src), src._array
+    if src._vc is input._vc and src is not input:
+        check_overlap(array, values)
     store(array, values, non_blocking)
     input._vc[0] += 1
     if mode.enabled:
         mine = input._requires_grad and requires_grad_of(input)
         yours = src._requires_grad and requires_grad_of(src) and input._array.dtype.kind in "fcVW"
         if mine or yours:
-            node = CopyBackwards((own_edge(input) if mine else None, edge_of(src) if yours else None))
-            node.args = (
-                values.shape,
-                src.dtype if values.dtype != array.dtype else None,
-                None if type(values) is type(array) else src.device,
-            )
+            node = CopyBackwards((own_edge(input) if mine else None, edge_beside(src, input) if yours else None))
+            where = None if type(values) is type(array) else src.device
+            node.args = (values.shape, src.dtype if values.dtype != array.dtype else None, where)
             record_write(input, node)
     return input
 
@@ -493,14 +494,14 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             raise RuntimeError(
                 f"fill_ only supports 0-dimension value tensor but got tensor with {value._array.ndim} dimensions."
             )
-        array = writable(input)
+        array = writable(input, "", value)
         store(array, value._array)
         input._vc[0] += 1
         if mode.enabled:
             mine = input._requires_grad and requires_grad_of(input)
             yours = value._requires_grad and requires_grad_of(value)
             if mine or yours:
-                node = FillBackward3((own_edge(input) if mine else None, edge_of(value) if yours else None))
+                node = FillBackward3((own_edge(input) if mine else None, edge_beside(value, input) if yours else None))
                 node.args = ((), value.dtype if value.dtype is not input.dtype else None, None)
                 record_write(input, node)
         return input

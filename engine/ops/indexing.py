@@ -19,10 +19,11 @@ from engine.autograd.graph import requires_grad_of
 from engine.autograd.inplace import check_writable
 from engine.autograd.versions import check_input, guard, guard_again
 from engine.core import dtypes
-from engine.core.checks import broadcast_shapes, numel
+from engine.core.checks import broadcast_shapes, names_all, numel
 from engine.core.grad_mode import mode
 from engine.core.layouts import copy_preserved
 from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch.runtime import check_overlap
 from engine.ops.copying import copy_, fill_, move_array, number_for
 from engine.ops.from_data import array_of
 from engine.ops.shape import alias, basic_index, item_index, unsqueeze
@@ -88,8 +89,8 @@ def _check_slice(item: slice) -> None:
 
 def _index_error(error: IndexError, array: Any, index: tuple) -> Exception:
     text = str(error)
-    if not array.ndim:
-        if any(i.__class__ is slice for i in index):
+    if not array.ndim and len(index) == 1:
+        if index[0].__class__ is slice:
             return IndexError("slice() cannot be applied to a 0-dim tensor.")
         return IndexError(
             "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
@@ -636,11 +637,15 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
         or (is_tensor and value._requires_grad and requires_grad_of(value) and array.dtype.kind in "fcVW")
     )
     if recorded or 0 in array.strides:
-        target = getitem(self, index)
+        target = self
+        if not names_all(index, array.shape):
+            target = getitem(self, index[0] if len(index) == 1 else index)
         if not is_tensor:
             if 0 in target._array.strides:  # fill_ alone would write it
                 check_writable(target)
-            fill_(target, value)
+            if target is self:  # torch makes a tensor of the number
+                value = wrap(backends.xp_of(array).asarray(number_for(value, array.dtype), array.dtype))
+            (fill_ if array.ndim or target is not self else copy_)(target, value)
             return
         copy_(target, _expandable(value, target._array))
         return
@@ -649,6 +654,10 @@ def _set_basic(self: Tensor, index: tuple, value: Any, is_tensor: bool) -> None:
             array[index] = number_for(value.item() if isinstance(value, np.generic) else value, array.dtype)
         else:
             values = value._array
+            if value._vc is self._vc:
+                spot = array[(*index, ...) if Ellipsis not in index else index]
+                if values.shape == spot.shape:
+                    check_overlap(spot, values)
             if values.dtype is array.dtype and type(values) is type(array):
                 array[index] = values
             else:
@@ -668,7 +677,7 @@ _set_there = backends.follows(_set_basic)
 def _expandable(value: Tensor, spot: Any) -> Tensor:
     """`value` without leading dims of size 1; torch's error when it does not broadcast to `spot`."""
     shape = value._array.shape
-    if len(shape) > spot.ndim:
+    if shape != spot.shape and shape and shape[0] == 1:
         lead = next((i for i, n in enumerate(shape) if n != 1), len(shape))
         value = value.reshape(shape[lead:])
         shape = shape[lead:]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.autograd.graph import name_node
+from engine.autograd.graph import name_node, requires_grad_of
 from engine.autograd.versions import guard
 from engine.backends.cpu.relayout import in_torch_order, to_channels_last
 from engine.core import dtypes
@@ -147,7 +147,10 @@ def stack_tensors(xp, tensors, dim: int = 0):
 
 def stack_backward(grad, types, dim):
     """The pieces of a gradient of `stack`."""
-    pieces = unbind(grad, dim)
+    if mode.enabled and requires_grad_of(grad):  # each is a view of its own, as torch has it
+        pieces = [grad.select(dim, i) for i in range(len(types))]
+    else:
+        pieces = unbind(grad, dim)
     return [
         p if d is p.dtype else converted(p.real if p.is_complex() and not d.is_complex else p, d)
         for p, d in zip(pieces, types)

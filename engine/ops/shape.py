@@ -127,6 +127,7 @@ def reshape_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape = infer_size(shape, array.size)
         if view_strides(array.shape, array.strides, shape) is None:
             return reshape_copy(input, shape)
+        return name_node(view_size(input, shape), "ReshapeAliasBackward0")
     return view_size(input, shape)
 
 
@@ -174,6 +175,10 @@ def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]):
     sizes = size_of(sizes)
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
+    if not shape:
+        raise RuntimeError(
+            f"unflatten got an unexpected error:\nDimension specified as {dim} but tensor has no dimensions"
+        )
     try:
         full = infer_size(sizes, shape[dim] if shape else 1)
     except RuntimeError as error:
@@ -313,7 +318,7 @@ def movedim(input: Tensor, source: tuple[int, ...] | int, destination: tuple[int
         if len(set(dims)) != len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(given)})")
     if not ndim:
-        return view_size(input, ())
+        return alias(input)
     order = [-1] * ndim
     for a, b in zip(from_, to):
         order[b] = a
@@ -321,13 +326,23 @@ def movedim(input: Tensor, source: tuple[int, ...] | int, destination: tuple[int
     return permute(input, [next(rest) if d < 0 else d for d in order])
 
 
+def _matrices(name: str, tensor: Tensor) -> bool:
+    """Return whether a tensor holds matrices; of a number it does not, which torch warns of.  RuntimeError for 1-d."""
+    ndim = tensor._array.ndim
+    if not ndim:
+        instead = "This function is the identity in these cases." if name == "mT" else "Consider using x.conj()."
+        prefix = "" if name == "adjoint()" else "Tensor."
+        warnings.warn(f"{prefix}{name} is deprecated on 0-D tensors. {instead}", stacklevel=4)
+    elif ndim == 1:
+        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    return ndim > 1
+
+
 @composite()
 def adjoint(input: Tensor):
     """The conjugate transpose of the last two dims.  input (*, n, m) -> (*, m, n)."""
-    if input._array.ndim < 2:
-        raise RuntimeError(
-            f"tensor.adjoint() is only supported on matrices or batches of matrices. Got {input._array.ndim}-D tensor."
-        )
+    if not _matrices("adjoint()", input):
+        return input.conj() if input.is_complex() else input
     result = transpose(input, -2, -1)
     return result.conj() if input.is_complex() else result
 
@@ -351,11 +366,8 @@ def _T(self: Tensor) -> Tensor:
 
 def _batched(name: str, conjugate: bool) -> Any:
     def get(self: Tensor) -> Tensor:
-        ndim = self._array.ndim
-        if ndim < 2:
-            raise RuntimeError(
-                f"tensor.{name} is only supported on matrices or batches of matrices. Got {ndim}-D tensor."
-            )
+        if not _matrices(name, self):
+            return self.conj() if conjugate and self.is_complex() else self
         result = transpose(self, -2, -1)
         return result.conj() if conjugate and self.is_complex() else result
 
@@ -370,6 +382,9 @@ def _H(self: Tensor) -> Tensor:
             f"tensor.H is only supported on matrices (2-D tensors). Got {ndim}-D tensor."
             + (" For batches of matrices, consider using tensor.mH" if ndim > 2 else "")
         )
+    if not ndim:
+        warnings.warn("Tensor.H is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=2)
+        return self.conj() if self.is_complex() else self
     result = t(self)
     return result.conj() if self.is_complex() else name_node(result, "TransposeBackward0")
 
@@ -456,10 +471,17 @@ def broadcast_shapes(*shapes) -> Size:
     from engine.core import checks as _checks
 
     sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    try:
-        return Size(_checks.broadcast_shapes(*sizes))
-    except RuntimeError:
-        raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
+    common: tuple[int, ...] = ()
+    for number, size in enumerate(sizes):
+        try:
+            common = _checks.broadcast_shapes(common, size)
+        except RuntimeError:
+            at = next(d for d in range(-1, -len(size) - 1, -1) if size[d] != 1 and common[d] not in (1, size[d]))
+            raise RuntimeError(
+                f"Attempting to broadcast a dimension of length {size[at]} at {at}! Mismatching argument at index "
+                f"{number} had {shapes[number]}; but expected shape should be broadcastable to {list(common)}"
+            ) from None
+    return Size(common)
 
 
 # --- basic indexing

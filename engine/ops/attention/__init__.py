@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.autograd import flops
 from engine.autograd.graph import name_node, requires_grad_of
-from engine.autograd.versions import guard, own
+from engine.autograd.versions import own
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.core.grad_mode import mode
@@ -84,8 +84,7 @@ def scaled_dot_product_attention(
             if not (mode.enabled and (query._requires_grad or key._requires_grad or value._requires_grad)):
                 return attention(query, key, value, None, None, factor)[0]  # there is no node that saves anything
             if q.ndim == 4 and q.shape[-1] == v.shape[-1]:  # `flash`
-                result = attention(query, key, value, None, None, factor)[0]
-                return guard(result, result)
+                return attention(query, key, value, None, None, factor)[0]
             return _attended(query, key, value, None, None, factor)
     _check_sdpa(query, key, value, attn_mask)
     fused = query.device.type == "cuda" and _fused(query, key, value, attn_mask, dropout_p, enable_gqa)
@@ -144,11 +143,9 @@ def scaled_dot_product_attention(
 
 def _attended(query, key, value, mask, noise, factor):
     """`attention`, whose node saves what the kernel that torch would choose saves."""
-    if not mode.enabled:
+    mask_needs_grad = mask is not None and mask.requires_grad
+    if not mode.enabled or flash(*map(raw_array, (query, key, value)), noise, mask_needs_grad):
         return attention(query, key, value, mask, noise, factor)[0]
-    if flash(*map(raw_array, (query, key, value)), noise, mask is not None and mask.requires_grad):
-        result = attention(query, key, value, mask, noise, factor)[0]
-        return guard(result, result)
     query, key = _unscaled(query, key, value, mask)
     return attention(query, key, value, mask if mask is None else own(mask), noise, factor)[0]
 
@@ -300,6 +297,7 @@ def flash(query, key, value, noise, mask_needs_grad):
         "_a_query.ndim > 2": "UnsafeViewBackward0",
         "": "MmBackward0",
     },
+    keeps={"result0": "ScaledDotProductFlashAttentionForCpuBackward0"},
     generated="many",
     autocast="lower",
     flops=("_scaled_dot_product_flash_attention", flops.attention),

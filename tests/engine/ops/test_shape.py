@@ -77,3 +77,19 @@ def test_repeat_interleave_compares_the_size_it_is_given() -> None:
             call()
     with pytest.raises(RuntimeError, match="repeat_interleave: Invalid output_size, expected 6 but got 7"):
         engine.repeat_interleave(values, 2, output_size=7)
+
+
+def test_broadcast_shapes_names_the_shape_that_does_not_fit() -> None:
+    """torch's sentences; an int is a shape of one dim."""
+    said = (
+        "Attempting to broadcast a dimension of length {} at {}! Mismatching argument at index {} had {}; but expected "
+    )
+    said += "shape should be broadcastable to {}"
+    for shapes, words in (
+        (((2, 3), (3, 2)), (2, -1, 1, (3, 2), [2, 3])),
+        (((1, 5), (4, 1), (3, 5)), (3, -2, 2, (3, 5), [4, 5])),
+        ((3, [2]), (2, -1, 1, [2], [3])),
+    ):
+        with pytest.raises(RuntimeError) as error:
+            engine.broadcast_shapes(*shapes)
+        assert str(error.value) == said.format(*words)

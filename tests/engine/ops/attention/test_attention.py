@@ -21,3 +21,28 @@ def test_broadcast_batches_are_rounded_once(dtype: engine.dtype, masked: bool) -
     assert found.dtype is dtype and found.shape == (3, 2, 5, 16)
     unit = engine.finfo(dtype).eps
     assert ((found.double() - exact).abs() <= unit * exact.abs() + 1e-5).all()  # half a unit, and float32's own error
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dims", [3, 4])
+def test_result_is_saved_by_the_flash_node_alone(dims: int, masked: bool) -> None:
+    """torch's flash node saves its output, so a write to it is refused; the product of two matrices saves none."""
+    q = engine.ones((1,) * (dims - 2) + (2, 2), requires_grad=True)
+    result = scaled_dot_product_attention(q, q, q, engine.zeros(2, 2) if masked else None)
+    total = result.sum()
+    result.mul_(2)
+    if dims == 3:
+        total.backward()
+        assert q.grad is not None and result.grad_fn.name() == "MulBackward0"
+        return
+    with pytest.raises(RuntimeError, match=r"output 0 of ScaledDotProductFlashAttentionForCpu.*, is at version"):
+        total.backward()
+
+
+def test_result_is_saved_once() -> None:
+    q = engine.ones(1, 1, 2, 2, requires_grad=True)
+    result = scaled_dot_product_attention(q, q, q)
+    result.sum().backward(retain_graph=True)
+    result.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        result.sum().backward()
