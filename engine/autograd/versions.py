@@ -246,6 +246,8 @@ def check_input(tensor: Any, expected: int) -> None:
     if version != expected:
         node = tensor.grad_fn  # of a view the one that it is given anew
         origin = "" if node is None else f"output {tensor.output_nr} of {called(node)}"
+        if node is None and tensor._base is not None and tensor._base.requires_grad:
+            origin = "output 0 of AsStrided"  # a view taken for this message only
         modified(f"{tensor.type()} {list(tensor._array.shape)}", origin, version, expected)
 
 
