@@ -110,7 +110,10 @@ def main() -> int:
                 f"{workload + ' plan' * (name != 'engine'):<36}{row['time']:8.2f}{first}{row['peak']:8.2f}{times}",
                 flush=True,
             )
-    means = {what: geometric([row[what] for row in rows.values() if row[what]]) for what in ("time", "first", "peak")}
+    means = {}
+    for what in ("time", "first", "peak"):
+        if found := [row[what] for row in rows.values() if row[what]]:
+            means[what] = geometric(found)
     print("geometric means: " + ", ".join(f"{what} {value:.3f}" for what, value in means.items()))
     if options.json:
         options.json.write_text(json.dumps({"rows": rows, "means": means}, indent=1) + "\n")
