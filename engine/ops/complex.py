@@ -20,7 +20,9 @@ _COMPLEX_OF = {name: dtype for dtype, name in REAL_OF.items()}
 def _complex_of(array: Any) -> Any:
     """The complex numpy dtype whose parts are of the type of a real array.  RuntimeError where its device has none."""
     found = dtypes.to_numpy(getattr(dtypes, _COMPLEX_OF[array.dtype.name]))
-    backends.of_array(array).check_type(found)
+    backend = backends.known(array)  # None: a scalar of numpy's
+    if backend is not None:
+        backend.check_type(found)
     return found
 
 

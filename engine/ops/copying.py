@@ -43,7 +43,8 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
             return convert(array)
         with np.errstate(all="ignore"):
             return array.astype(target)
-    backends.of_array(array).check_type(target)
+    if backend := backends.known(array):  # none: a scalar of numpy's
+        backend.check_type(target)
     return array.astype(target)
 
 

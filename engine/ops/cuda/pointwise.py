@@ -37,7 +37,7 @@ _convert = kernel_from("convert", _converted)
 
 
 @kernel(copying.to_copy, "cuda")
-def _to_copy(xp, input, dtype, where, memory_format, back, non_blocking=False):
+def _cast(xp, input, dtype, where, memory_format, back, non_blocking=False):
     """Between floats, where nothing else changes: CuPy's `astype` costs the host several times a launch."""
     if where is not None or memory_format is not None or dtype is None or input.dtype.kind not in "fV":
         return NotImplemented
