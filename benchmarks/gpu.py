@@ -23,7 +23,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks/results/gpu.json"
-SOURCES = ("engine/backends/cuda", "engine/cuda", "engine/ops/cuda", "engine/kernels")
+PRINTED = ("cuda_c", "elementwise", "form", "rows", "tables", "trace")  # of engine/kernels, for a GPU
+SOURCES = (
+    "engine/backends/cuda",
+    "engine/cuda",
+    "engine/ops/cuda",
+    *[f"engine/kernels/{name}.py" for name in PRINTED],
+)
 OF_OPS = ("cuda.py", "cudnn.py")  # beside each op
 
 
