@@ -202,6 +202,8 @@ def cast(array: Array, dtype: Any) -> Array:
     """`array.astype(dtype)` where the array is."""
     if isinstance(array, np.ndarray):
         return array.astype(dtype)
+    if backend := known(array):
+        backend.check_type(np.dtype(dtype))
     with beside(array):
         return array.astype(dtype)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,11 +160,7 @@ def set_stream(stream: Stream) -> None:
     """Make a stream, and its GPU, the current one; None changes nothing."""
     if stream is not None:
         library().cuda.runtime.setDevice(stream.device_index)
-        stream._stream.use()
-        _current.__dict__.setdefault("streams", {})[stream.device_index] = stream  # CuPy holds it weakly
-
-
-_current = threading.local()
+        runtime().set_stream(stream._stream)
 
 
 @contextlib.contextmanager
@@ -174,7 +169,7 @@ def stream(stream: Stream | None) -> Iterator[None]:
     if stream is None:
         yield
     else:
-        with runtime().on_device(stream.device_index), stream._stream:
+        with runtime().on_device(stream.device_index), runtime().on_stream(stream._stream):
             yield
 
 

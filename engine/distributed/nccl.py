@@ -144,7 +144,7 @@ class Nccl:
         with runtime.on_device(index):
             ready = cuda.get_current_stream().record(cuda.Event(disable_timing=True))
             self._stream.wait_event(ready)
-            with self._stream:
+            with runtime.on_stream(self._stream):
                 do()
                 end = self._stream.record(cuda.Event(disable_timing=True))
             for array in arrays:

@@ -498,6 +498,28 @@ def to_host_array(array: Any, out: np.ndarray, non_blocking: bool = False) -> No
             memory_after(flat)
 
 
+def set_stream(stream: Any) -> None:
+    """Make a stream of CuPy's the current one of the current GPU, and keep it."""
+    stream.use()
+    _set.__dict__.setdefault("streams", {})[int(library().cuda.runtime.getDevice())] = stream
+
+
+_set = threading.local()
+
+
+@contextlib.contextmanager
+def on_stream(stream: Any) -> Iterator[Any]:
+    """A context in which work goes to a stream of CuPy's, and after which the one before is current again: left to
+    itself CuPy goes back to that of the block outside, and forgets one that was set."""
+    before = library().cuda.get_current_stream()
+    try:
+        with stream:
+            yield stream
+    finally:
+        if library().cuda.get_current_stream().ptr != before.ptr:
+            set_stream(before)
+
+
 @contextlib.contextmanager
 def aside() -> Iterator[None]:
     """Outside of the graph that the current stream may be recording: a stream that may be waited for, and memory that
@@ -505,7 +527,7 @@ def aside() -> Iterator[None]:
     if not capturing():
         yield
         return
-    with memory.private(None, []), library().cuda.Stream(non_blocking=True) as stream:
+    with memory.private(None, []), on_stream(library().cuda.Stream(non_blocking=True)) as stream:
         memory.own.recording = None
         yield
         stream.synchronize()

@@ -72,16 +72,18 @@ class Stream:
         self.saved: dict[int, tuple[Chunk, np.ndarray | None]] = {}
         self.hangs: threading.Event | None = None  # a collective call on it lacks a process, until this is set
         self.later: list[Callable[[], None]] = []  # copies to the host that nobody has waited for
-        self._outer: list[Stream] = []
         here.streams.add(self)
 
     def __enter__(self) -> Stream:
-        self._outer.append(current_stream())
+        here.entered.setdefault(here.device, []).append(self)
         here.current[here.device] = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        here.current[here.device] = self._outer.pop()
+        """To the stream of the block outside, or the default one: CuPy forgets what `use` had set."""
+        outside = here.entered[here.device]
+        outside.pop()
+        here.current[here.device] = outside[-1] if outside else null_stream(here.device)
 
     def use(self) -> Stream:
         here.current[here.device] = self
@@ -212,6 +214,7 @@ class Machine(threading.local):
     def __init__(self) -> None:
         self.device = 0
         self.current: dict[int, Stream] = {}
+        self.entered: dict[int, list[Stream]] = {}
 
     # shared by threads
     count = 2

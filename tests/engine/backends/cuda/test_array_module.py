@@ -84,3 +84,10 @@ def test_long_rows_are_reduced_in_parts_again_and_again(what: str, shape: tuple[
         else:
             graph.replay()
         np.testing.assert_allclose(kept.cpu().numpy(), call(engine.tensor(draw)).numpy(), 1e-12, 1e-10)
+
+
+def test_complex_half_is_refused_in_a_sentence(gpu: Any) -> None:
+    x = engine.ones(2, dtype=engine.float16, device="cuda")
+    for call in (lambda: x * 2j, lambda: x.to(engine.complex32), lambda: engine.complex(x, x)):
+        with pytest.raises(RuntimeError, match=r"complex32 .* is not available on CUDA: .* use complex64"):
+            call()
