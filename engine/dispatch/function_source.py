@@ -217,7 +217,8 @@ def _compute(w: Text, record: Op, plan: FormulaReads, inplace: bool) -> None:
         w(f"_r = {pick}{call[:-1]}, out=_w)", 1)
     else:
         given = ", ".join(f"_a_{p}" if p in tensors else f"*_a_{p}" if p in lists else p for p in record.params)
-        _call_kernel(w, f"{pick}{call}", "" if inplace or not generated(record) else given)
+        direct = "" if inplace or not generated(record) else given
+        _call_kernel(w, f"{pick}{call}", direct, _never_direct(record, first))
         if tensors:
             w("except (TypeError, ValueError, NotImplementedError) as _e:")
             if record.broadcast and len(tensors) > 1:
@@ -267,10 +268,19 @@ def _pointwise(record: Op) -> bool:
     return record.blocks == "elements"
 
 
-def _call_kernel(w: Text, call: str, direct: str = "") -> None:
+def _never_direct(record: Op, first: str | None) -> str:
+    """Return the text that says of which calls no launch is ever kept: of few elements, where the plain kernel serves
+    those; "" for the ops whose few elements have launches."""
+    if first is None or record.blocks == "elements" or record.lists or record.large_by or len(record.tensors) > 1:
+        return ""
+    few = asked_from(record)
+    return f"{first}.size < {few} or " if few > 64 else ""
+
+
+def _call_kernel(w: Text, call: str, direct: str = "", never: str = "") -> None:
     w("try:")
     if direct:  # Note [Direct calls] in engine/kernels/direct.py
-        w(f"if direct is None or (_r := direct({direct})) is NotImplemented:", 1)
+        w(f"if direct is None or {never}(_r := direct({direct})) is NotImplemented:", 1)
         w(f"_r = {call}", 2)
     else:
         w(f"_r = {call}", 1)

@@ -469,7 +469,8 @@ def _moments(xp: Any, input: Any, dim: Any, correction: Any, keepdim: bool) -> t
     axis = axis_of(dim, input.ndim)
     n = input.size if axis is None else count_of(input.shape, axis or None)
     one = input.dtype.type
-    center = xp.true_divide(total(xp, input, axis, True), one(n))
+    whole = input.sum(axis=axis, keepdims=True) if input.size <= _FEW else total(xp, input, axis, True)
+    center = xp.true_divide(whole, one(n))
     if input.dtype.kind == "c":
         gap = input - center
         found = summed(xp.real(gap * xp.conj(gap)), axis, keepdim)
