@@ -44,7 +44,7 @@ def take_along(xp, input, index, dim):
     return xp.take_along_axis(input, index, wrap_dim(dim, input.ndim))
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, large=512, generated="many")
 @derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
 @samples(lambda t: [(t(3, 3), t.of([[0, 0, 2], [1, 1, 1], [0, 1, 2]]), (3, 4), 1)])
 def add_along(xp, grad_output, index, shape, dim):

@@ -1,4 +1,5 @@
-"""Ops along one dim as generated kernels (the extra `jit`): resampling, pooling of signals, flips, rows added by index.
+"""Ops along one dim as generated kernels (the extra `jit`): resampling, pooling of signals, flips, triangles, elements
+and rows by index.
 
 They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
 """
@@ -14,7 +15,7 @@ from engine.core.checks import wrap_dim
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import lines
-from engine.ops import along, pooling, rearranging
+from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
 from engine.ops.generated import launch
 from engine.ops.generated.layers import parts, plain, run
@@ -140,6 +141,30 @@ def _flip(xp, input, dims):
     return made
 
 
+# --- triangles
+
+
+def _triangle(xp: Any, input: Any, diagonal: int, lower: bool) -> Any:
+    if not input.size or input.ndim < 2 or not input.flags.c_contiguous or input.itemsize not in (1, 2, 4, 8):
+        return NotImplemented
+    n, m = input.shape[-2:]
+    diagonal = max(-n, min(diagonal, m))
+    made = xp.empty(input.shape, input.dtype)
+    bits = f"uint{8 * input.itemsize}"
+    run(lines.triangle(lower), [input, made], [n, m, diagonal], input.size // m, m, bits)
+    return made
+
+
+@kernel(rearranging.tril, "cpu", only_launches=True)
+def _tril(xp, input, diagonal=0):
+    return _triangle(xp, input, diagonal, True)
+
+
+@kernel(rearranging.triu, "cpu", only_launches=True)
+def _triu(xp, input, diagonal=0):
+    return _triangle(xp, input, diagonal, False)
+
+
 # --- rows normalized by the root of the mean of their squares
 
 
@@ -176,6 +201,57 @@ def _index_add(xp, input, dim, index, source, *, alpha=1, out=None):
     sizes = [n, len(index), after]
     run(lines.added_rows(True), [source, index, input, made], sizes, before, (n + len(index)) * after)
     return made
+
+
+# --- elements by index
+
+
+def _along(shape: tuple[int, ...], index: Any, dim: int) -> tuple[int, int, int] | None:
+    """(before, elements of the dim, after) where a kernel reads the index and finds all it gives; None elsewhere."""
+    if not shape or index.ndim != len(shape) or not index.size or not _index(index):
+        return None
+    axis = wrap_dim(dim, len(shape))
+    if any(n != m for d, (n, m) in enumerate(zip(shape, index.shape)) if d != axis) or not all_below(
+        index, shape[axis]
+    ):
+        return None
+    return parts(shape, axis)
+
+
+@kernel(gathering.gather, "cpu")
+def _gather(xp, input, dim, index, *, sparse_grad=False):
+    found = _along(input.shape, index, dim) if input.flags.c_contiguous and input.itemsize in (4, 8) else None
+    if found is None:
+        return NotImplemented
+    before, n, after = found
+    made, bits = xp.empty(index.shape, input.dtype), f"uint{8 * input.itemsize}"
+    count = index.size // (before * after)
+    if after == 1:
+        run(lines.taken_along(True), [input, index, made], [n, count], before, count, bits)
+    else:
+        run(lines.taken_along(False), [input, index, made], [n, count, after], before * count, after, bits)
+    return made
+
+
+def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
+    found = _along(shape, index, dim) if plain(source, *given) and source.shape == index.shape else None
+    if found is None:
+        return NotImplemented
+    before, n, after = found
+    made, count = xp.empty(shape, source.dtype), index.size // (before * after)
+    sizes, each = [n, count, after], (n + count) * after
+    run(lines.added_along(bool(given)), [source, index, *given, made], sizes, before, each)
+    return made
+
+
+@kernel(gathering.scatter_add, "cpu")
+def _scatter_add(xp, input, dim, index, src, *, out=None):
+    return NotImplemented if out is not None else _added_along(xp, input.shape, dim, index, src, [input])
+
+
+@kernel(extremes.add_along, "cpu")
+def _add_along(xp, grad_output, index, shape, dim):
+    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
 
 
 @kernel(embedding.embedding_dense_backward, "cpu")
