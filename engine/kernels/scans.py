@@ -17,9 +17,11 @@ __all__ = [
     "log_of_sums_of_rows",
     "reduced",
     "reduced_rows",
+    "roots",
     "running_extremes",
     "running_products",
     "summed_rows",
+    "sums_of_squares",
 ]
 
 
@@ -39,6 +41,45 @@ def reduced(by: str, mean: bool = False) -> Callable[[str], Kernel]:
         found = k.reduce(by, n, lambda j: k.cast(k.load(x, base + j), kind))
         with k.once():
             k.store(out, k.index, k.cast(found / k.cast(n, kind) if mean else found, type))
+        return k
+
+    return write
+
+
+def sums_of_squares(type: str) -> Kernel:
+    """x (rows, n) -> (rows, runs): the sums of the squares of runs of `length` elements, the last one of the rest."""
+    k = Kernel("sums_of_squares", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    n, runs, length = k.scalar("n", "index"), k.scalar("runs", "index"), k.scalar("length", "index")
+    begin = k.index % runs * length
+    base, left = k.index // runs * n + begin, n - begin
+
+    def square(j: Value) -> Value:
+        value = k.load(x, base + j)
+        return value * value
+
+    found = k.reduce("sum", where(left < length, left, length), square)
+    with k.once():
+        k.store(out, k.index, found)
+    return k
+
+
+@functools.cache
+def roots(squares: bool) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows): the root of the sum of each row; squares: of their squares."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("roots", "rows")
+        x, out, n = k.array("x", type), k.array("out", type, True), k.scalar("n", "index")
+        base = k.index * n
+
+        def term(j: Value) -> Value:
+            value = k.load(x, base + j)
+            return value * value if squares else value
+
+        found = k.reduce("sum", n, term)
+        with k.once():
+            k.store(out, k.index, call("sqrt", found))
         return k
 
     return write

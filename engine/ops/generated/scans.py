@@ -13,9 +13,11 @@ from engine.dispatch import kernel
 from engine.kernels import scans
 from engine.ops import extremes, reduction, scan, sorting
 from engine.ops.generated.layers import parts, plain, run
+from engine.ops.linalg import norms
 
 _ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
 _SUMMED = 128  # numbers that are added one after the other in their own type
+_SQUARES = 1 << 12  # squares that are added in a few lanes
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
 
 
@@ -71,6 +73,23 @@ def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
 @kernel(reduction.prod_dim, "cpu", only_launches=True)
 def _prod(xp, input, dim, keepdim=False, *, dtype=None):
     return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "product")
+
+
+@kernel(norms.linalg_vector_norm, "cpu", only_launches=True)
+def _vector_norm(xp, input, ord=2, dim=None, keepdim=False, *, dtype=None):
+    found = _parted(input, dim, keepdim) if ord == 2 and dtype is None else None
+    if found is None or found[3] > 1:
+        return NotImplemented
+    shape, rows, n, _ = found
+    made = xp.empty(shape, input.dtype)
+    if n <= _SQUARES:
+        run(scans.roots(True), [input, made], [n], rows, n)
+        return made
+    runs = -(-n // _SQUARES)
+    sums = xp.empty((rows, runs), input.dtype)
+    run(scans.sums_of_squares, [input, sums], [n, runs, _SQUARES], rows * runs, _SQUARES)
+    run(scans.roots(False), [sums, made], [runs], rows, runs)
+    return made
 
 
 @kernel(reduction.logsumexp, "cpu", only_launches=True)

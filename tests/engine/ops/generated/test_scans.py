@@ -83,6 +83,24 @@ def test_logsumexp(dim: Any, dtype: str) -> None:
     assert left("logsumexp", np.zeros((129, 8), "float32"), 0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 16, 4095, 4096, 9000])
+def test_norms(n: int, dtype: str) -> None:
+    (x,) = arrays((3, 2, n), dtype=dtype)
+    for dim in (None, -1, (1, 2), (0, 1, 2)):
+        agree("linalg_vector_norm", x, 2, dim)
+        agree("linalg_vector_norm", x, 2.0, dim, True)
+    x[0, 1, n - 1], x[1] = np.nan, np.inf
+    agree("linalg_vector_norm", x, 2, -1)
+    assert left("linalg_vector_norm", x, 1, -1) and left("linalg_vector_norm", x, 2, 0)
+    assert left("linalg_vector_norm", x.astype("float16"), 2) and left("linalg_vector_norm", x[:0], 2)
+
+
+def test_norms_of_many_elements_lose_little() -> None:
+    found = generated.variant_of(OPS["linalg_vector_norm"])(np, np.full(1 << 20, 0.1, "float32"))
+    np.testing.assert_allclose(found, np.float32(0.1) * 1024.0, rtol=2e-6)
+
+
 def test_products() -> None:
     (x,) = arrays((6, 70))
     agree("prod_dim", x, -1)
