@@ -127,7 +127,15 @@ def _dim_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(form="max", returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0", blocks="rows")
+@op(
+    form="max",
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    node="MaxBackward0",
+    blocks="rows",
+    large=512,
+    generated="some",
+)
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def max_dim(xp, input, dim: int, keepdim: bool = False):
@@ -138,7 +146,15 @@ def max_dim(xp, input, dim: int, keepdim: bool = False):
     return best_along(xp, "max", input, dim, keepdim, True)
 
 
-@op(form="min", returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0", blocks="rows")
+@op(
+    form="min",
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    node="MinBackward0",
+    blocks="rows",
+    large=512,
+    generated="some",
+)
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def min_dim(xp, input, dim: int, keepdim: bool = False):

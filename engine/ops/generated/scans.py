@@ -65,6 +65,27 @@ def _amin(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "min")
 
 
+def _placed(xp: Any, input: Any, dim: Any, keepdim: bool, largest: bool) -> Any:
+    found = _parted(input, (dim,), keepdim)
+    if found is None:
+        return NotImplemented
+    shape, rows, n, behind = found
+    made, places = xp.empty(shape, input.dtype), xp.empty(shape, "int64")
+    sizes = [n] if behind == 1 else [n, behind]
+    run(scans.placed_extremes(largest, behind == 1), [input, made, places], sizes, rows, n * behind)
+    return made, places
+
+
+@kernel(extremes.max_dim, "cpu", only_launches=True)
+def _max(xp, input, dim, keepdim=False):
+    return _placed(xp, input, dim, keepdim, True)
+
+
+@kernel(extremes.min_dim, "cpu", only_launches=True)
+def _min(xp, input, dim, keepdim=False):
+    return _placed(xp, input, dim, keepdim, False)
+
+
 @kernel(reduction.mean, "cpu", only_launches=True)
 def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
     return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum", True)

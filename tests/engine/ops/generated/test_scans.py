@@ -121,6 +121,21 @@ def test_running_extremes(name: str, dim: int, dtype: str) -> None:
     agree(name, x, dim)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["max_dim", "min_dim"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_extremes_and_their_places(name: str, dim: int, dtype: str) -> None:
+    x = np.random.default_rng(dim).integers(0, 9, (3, 40, 17)).astype(dtype)  # many ties
+    for keepdim in (False, True):
+        agree(name, x, dim, keepdim)
+    x[1, 20, 5:7] = x[2, 4, 6] = x[0, 1, 6] = np.nan
+    x[2, :3], x[0, 5] = np.inf, -np.inf
+    agree(name, x, dim)
+    agree(name, np.full((3, 40, 17), np.inf if name == "min_dim" else -np.inf, dtype), dim)
+    agree(name, np.array([[0.0, -0.0, 0.0], [-0.0, 0.0, -1.0]], dtype), dim % 2)
+    assert left(name, np.ones((3, 40, 17), "int32"), dim) and left(name, x.swapaxes(0, 1), dim) and left(name, x[:0], 1)
+
+
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("k", [1, 5, 16])
 def test_first_of_an_order(k: int, largest: bool) -> None:
