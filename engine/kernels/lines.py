@@ -18,6 +18,8 @@ __all__ = [
     "added_rows",
     "max_of_windows",
     "max_of_windows_gradient",
+    "mean_of_windows",
+    "mean_of_windows_gradient",
     "normalized_by_rms",
     "resampled",
     "resampled_rows",
@@ -181,6 +183,54 @@ def reversed_rows(type: str) -> Kernel:
     with k.each(after) as j:
         k.store(out, k.index * after + j, k.load(x, line + j))
     return k
+
+
+@functools.cache
+def mean_of_windows(taps: tuple[int, int], stride: tuple[int, int]) -> Callable[[str], Kernel]:
+    """x (planes, h, w) -> (planes, h', w'), the sums of windows / divisor; none overhangs.  Rows are (planes, h')."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_windows", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
+        divisor = k.scalar("divisor", type)
+        own = k.index * m
+        base = (k.index // rows * h + k.index % rows * stride[0]) * w
+        with k.each(m) as j:
+            at = base + j * stride[1]
+            terms = [k.load(x, at + (line * w + tap)) for line in range(taps[0]) for tap in range(taps[1])]
+            k.store(out, own + j, functools.reduce(operator.add, terms) / divisor)
+        return k
+
+    return write
+
+
+@functools.cache
+def mean_of_windows_gradient(taps: tuple[int, int]) -> Callable[[str], Kernel]:
+    """grad (planes, h', w') -> (planes, h, w), grad / divisor at each place of its window; windows lie side by side.
+
+    Places of no window get 0.  Rows are (planes, h).
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_windows_gradient", "rows")
+        grad, out = k.array("grad", type), k.array("out", type, True)
+        h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
+        divisor = k.scalar("divisor", type)
+        line = k.index % h // taps[0]
+        inside, own = line < rows, k.index * w
+        base = (k.index // h * rows + where(inside, line, k.constant(0, "index"))) * m
+        zero = k.constant(0.0, type)
+        with k.each(m) as j:
+            value = where(inside, k.load(grad, base + j) / divisor, zero)
+            for tap in range(taps[1]):
+                k.store(out, own + (j * taps[1] + tap), value)
+        first = m * taps[1]
+        with k.each(w - first) as j:
+            k.store(out, own + first + j, zero)
+        return k
+
+    return write
 
 
 @functools.cache

@@ -22,7 +22,7 @@ def at_index(grad: Tensor, index: Tensor, shape: Any, dim: int, keepdim: bool) -
     return put_along(grad, index, shape, dim)
 
 
-@op(public=False, method=False, tensors=("index",))
+@op(public=False, method=False, tensors=("index",), large=512, generated="many")
 @derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
 @samples(lambda t: [(t(3, 2), t.of([[0, 3], [1, 2], [2, 0]]), (3, 4), 1)])
 def put_along(xp, grad_output, index, shape, dim):

@@ -118,6 +118,44 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
     return made
 
 
+def _side_by_side(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
+    """The divisor of means of windows in images that none overhangs; None for others."""
+    if len(size) != 2 or any(padding) or prod(kernel_size) > _TAPS or divisor == 0:
+        return None
+    if any((m - 1) * step + taps > n for n, m, taps, step in zip(size, out, kernel_size, stride)):
+        return None
+    return float(divisor or prod(kernel_size))
+
+
+@kernel(pooling.avg_pool2d_values, "cpu", only_launches=True)
+def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    if input.ndim != 4 or not plain(input):
+        return NotImplemented
+    size = input.shape[2:]
+    out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
+    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is None:
+        return NotImplemented
+    made = xp.empty((*input.shape[:2], *out), input.dtype)
+    sizes, rows = [*size, *out, divisor], made.size // out[1]
+    run(lines.mean_of_windows(tuple(kernel_size), tuple(stride)), [input, made], sizes, rows, out[1])
+    return made
+
+
+@kernel(pooling.avg_pool_backward, "cpu", only_launches=True)
+def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
+    if grad_output.ndim != 4 or not plain(grad_output) or tuple(stride) != tuple(kernel_size):
+        return NotImplemented
+    out = grad_output.shape[2:]
+    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is None:
+        return NotImplemented
+    made = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype)
+    sizes, rows = [*size, *out, divisor], made.size // size[1]
+    run(lines.mean_of_windows_gradient(tuple(kernel_size)), [grad_output, made], sizes, rows, size[1])
+    return made
+
+
 # --- flips
 
 
@@ -251,6 +289,11 @@ def _scatter_add(xp, input, dim, index, src, *, out=None):
 
 @kernel(extremes.add_along, "cpu")
 def _add_along(xp, grad_output, index, shape, dim):
+    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
+
+
+@kernel(extremes.put_along, "cpu")
+def _put_along(xp, grad_output, index, shape, dim):
     return _added_along(xp, tuple(shape), dim, index, grad_output, [])
 
 

@@ -142,6 +142,9 @@ def test_elements_by_index(dim: int, dtype: str) -> None:
             (source,) = arrays(tuple(shape), dtype=dtype)
             agree("scatter_add", x, dim, index, source)
             agree("add_along", source, index, x.shape, dim)
+            if count <= x.shape[dim]:  # distinct places
+                distinct = np.argsort(x, dim).take(range(count), dim)
+                agree("put_along", source, distinct, x.shape, dim)
 
 
 def test_what_is_left_of_elements_by_index() -> None:
@@ -159,6 +162,34 @@ def test_what_is_left_of_elements_by_index() -> None:
     assert left("scatter_add", x.astype("int32"), 1, index, source.astype("int32"))
     assert left("add_along", source.T, index.T, (8, 6), 0)
     assert launch.watched(generated.variant_of(OPS["gather"], small=True), np, (x, 1, index), {}) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [(1, 17), (1, 64), (9, 34), (5, 5)])
+@pytest.mark.parametrize(
+    "window", [((1, 4), (1, 4)), ((1, 3), (1, 3)), ((1, 5), (1, 2)), ((2, 2), (2, 2)), ((1, 2), (3, 3))]
+)
+def test_means_of_windows(window: Any, size: tuple[int, int], dtype: str) -> None:
+    taps, stride = window
+    if taps[0] > size[0]:
+        return
+    (x,) = arrays((2, 3, *size), dtype=dtype)
+    out = tuple((n - t) // s + 1 for n, t, s in zip(size, taps, stride))
+    (g,) = arrays((2, 3, *out), dtype=dtype)
+    for divisor in (None, 7):
+        agree("avg_pool2d_values", x, taps, stride, (0, 0), False, True, divisor)
+        if taps == stride:
+            agree("avg_pool_backward", g, size, taps, stride, (0, 0), True, divisor)
+
+
+def test_what_is_left_of_means_of_windows() -> None:
+    x, g = arrays((2, 3, 1, 18), (2, 3, 1, 5))
+    assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 0), True, True, None)  # the last window overhangs
+    assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 1), False, True, None)
+    assert left("avg_pool2d_values", x, (1, 9), (1, 9), (0, 0), False, True, None)
+    assert left("avg_pool2d_values", x.astype("float16"), (1, 4), (1, 4), (0, 0), False, True, None)
+    assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 4), (0, 0), True, None)
+    assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 3), (0, 0), True, None)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16", "complex64"])
