@@ -40,7 +40,7 @@ def _parted(input: Any, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], int, 
 def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool = False) -> Any:
     found = _parted(input, dim, keepdim)
     if found is None:
-        return NotImplemented
+        return _reduced_apart(xp, input, dim, keepdim, by, mean)
     shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
     if behind == 1:
@@ -53,6 +53,23 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
     else:
         return NotImplemented
     return made
+
+
+def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool) -> Any:
+    """Dims that are not neighbours, as those of a batch and of pixels: the last run of neighbours, then those before.
+
+    A mean is the mean of means, each of as many.
+    """
+    if not plain(input) or not input.ndim or (by == "sum" and not mean):
+        return NotImplemented
+    axes = sorted(wrap_dims(dim, input.ndim))
+    split = max(i for i in range(1, len(axes)) if axes[i] != axes[i - 1] + 1)
+    found = _reduced(xp, input, tuple(axes[split:]), True, by, mean)
+    if found is not NotImplemented:
+        found = _reduced(xp, found, tuple(axes[:split]), True, by, mean)
+    if found is NotImplemented or keepdim:
+        return found
+    return found.reshape([n for d, n in enumerate(input.shape) if d not in axes])
 
 
 @kernel(extremes.amax, "cpu", only_launches=True)

@@ -45,7 +45,7 @@ def test_extremes_over_dims_in_the_middle(name: str) -> None:
     x[0, 1, 2, 3] = np.nan
     agree(name, x, 1)
     agree(name, x, (2, 3))
-    assert left(name, x, (0, 2)) and left(name, x.transpose(1, 0, 2, 3), 1)
+    assert left(name, x.transpose(1, 0, 2, 3), 1) and left(name, x.transpose(1, 0, 2, 3), (0, 2))
     assert left(name, np.ones((2, 300), "int32"), 1)
 
 
@@ -67,7 +67,16 @@ def test_means_of_many_rows_lose_little() -> None:
 def test_what_is_left_of_reductions() -> None:
     (x,) = arrays((3, 4, 5))
     assert left("prod_dim", x, 1)
-    assert left("mean", x, (0, 2)) and left("amax", x[:0], 1)
+    assert left("mean", x.astype("int32"), (0, 2)) and left("amax", x[:0], 1) and left("amax", x[:0], (0, 2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["mean", "amax", "amin"])
+def test_reductions_of_dims_apart(name: str, dtype: str) -> None:
+    (x,) = arrays((3, 4, 5, 2, 7), dtype=dtype)
+    for dim in ((0, 2, 3, 4), (-1, 0), (0, 2), (1, 3), (0, 2, 4)):
+        agree(name, x, dim)
+        agree(name, x, dim, True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
