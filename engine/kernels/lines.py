@@ -14,14 +14,19 @@ from math import inf
 from engine.kernels.form import Array, Kernel, Value, call, where
 
 __all__ = [
+    "added_along",
     "added_rows",
     "max_of_windows",
     "max_of_windows_gradient",
+    "mean_of_windows",
+    "mean_of_windows_gradient",
     "normalized_by_rms",
     "resampled",
     "resampled_rows",
     "reversed_lines",
     "reversed_rows",
+    "taken_along",
+    "triangle",
 ]
 
 
@@ -181,6 +186,54 @@ def reversed_rows(type: str) -> Kernel:
 
 
 @functools.cache
+def mean_of_windows(taps: tuple[int, int], stride: tuple[int, int]) -> Callable[[str], Kernel]:
+    """x (planes, h, w) -> (planes, h', w'), the sums of windows / divisor; none overhangs.  Rows are (planes, h')."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_windows", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
+        divisor = k.scalar("divisor", type)
+        own = k.index * m
+        base = (k.index // rows * h + k.index % rows * stride[0]) * w
+        with k.each(m) as j:
+            at = base + j * stride[1]
+            terms = [k.load(x, at + (line * w + tap)) for line in range(taps[0]) for tap in range(taps[1])]
+            k.store(out, own + j, functools.reduce(operator.add, terms) / divisor)
+        return k
+
+    return write
+
+
+@functools.cache
+def mean_of_windows_gradient(taps: tuple[int, int]) -> Callable[[str], Kernel]:
+    """grad (planes, h', w') -> (planes, h, w), grad / divisor at each place of its window; windows lie side by side.
+
+    Places of no window get 0.  Rows are (planes, h).
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_windows_gradient", "rows")
+        grad, out = k.array("grad", type), k.array("out", type, True)
+        h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
+        divisor = k.scalar("divisor", type)
+        line = k.index % h // taps[0]
+        inside, own = line < rows, k.index * w
+        base = (k.index // h * rows + where(inside, line, k.constant(0, "index"))) * m
+        zero = k.constant(0.0, type)
+        with k.each(m) as j:
+            value = where(inside, k.load(grad, base + j) / divisor, zero)
+            for tap in range(taps[1]):
+                k.store(out, own + (j * taps[1] + tap), value)
+        first = m * taps[1]
+        with k.each(w - first) as j:
+            k.store(out, own + first + j, zero)
+        return k
+
+    return write
+
+
+@functools.cache
 def normalized_by_rms(weighted: bool) -> Callable[[str], Kernel]:
     """x (rows, n) (, weight (n)) -> x / sqrt(mean(x ** 2) + eps) (* weight)."""
 
@@ -227,6 +280,74 @@ def added_rows(copied: bool) -> Callable[[str], Kernel]:
             line, given = base + k.cast(k.load(index, i), "index") * after, (own + i) * after
             with k.each(after) as j:
                 k.store(out, line + j, k.load(out, line + j) + k.load(source, given + j))
+        return k
+
+    return write
+
+
+@functools.cache
+def taken_along(alone: bool) -> Callable[[str], Kernel]:
+    """x (before, n, after), index (before, count, after) -> (before, count, after), x at the index along its dim.
+
+    The index is of int64, from 0 to n - 1.  alone: `after` is 1, and rows are `before`; else they are (before, count).
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("taken_along", "rows")
+        x, index, out = k.array("x", type), k.array("places", "int64"), k.array("out", type, True)
+        n, count = k.scalar("n", "index"), k.scalar("length", "index")
+        if alone:
+            base, own = k.index * n, k.index * count
+            with k.each(count) as j:
+                k.store(out, own + j, k.load(x, base + k.cast(k.load(index, own + j), "index")))
+            return k
+        after = k.scalar("after", "index")
+        base, own = k.index // count * n * after, k.index * after
+        with k.each(after) as j:
+            k.store(out, own + j, k.load(x, base + k.cast(k.load(index, own + j), "index") * after + j))
+        return k
+
+    return write
+
+
+@functools.cache
+def added_along(copied: bool) -> Callable[[str], Kernel]:
+    """source, index (before, count, after) (, x (before, n, after)) -> x with the source added at the index, in order.
+
+    The index is of int64, from 0 to n - 1.  Where x is not given (copied), it is zeros.  Rows are `before`.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("added_along", "rows")
+        source, index = k.array("source", type), k.array("places", "int64")
+        x = k.array("x", type) if copied else None
+        out = k.array("out", type, True)
+        n, count, after = (k.scalar(name, "index") for name in ("n", "length", "after"))
+        base, own = k.index * n * after, k.index * count * after
+        with k.each(n * after) as j:
+            k.store(out, base + j, k.constant(0.0, type) if x is None else k.load(x, base + j))
+        with k.loop(0, count) as i:
+            given = own + i * after
+            with k.loop(0, after) as j:
+                at = base + k.cast(k.load(index, given + j), "index") * after + j
+                k.store(out, at, k.load(out, at) + k.load(source, given + j))
+        return k
+
+    return write
+
+
+@functools.cache
+def triangle(lower: bool) -> Callable[[str], Kernel]:
+    """x (*, n, m) -> its triangle up to the diagonal (or from it on), zeros for the rest.  Rows are (*, n)."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("triangle", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        n, m, diagonal = k.scalar("n", "index"), k.scalar("m", "index"), k.scalar("diagonal", "index")
+        base, last = k.index * m, k.index % n + diagonal
+        zero = k.constant(0, type)
+        with k.each(m) as j:
+            k.store(out, base + j, where(j <= last if lower else j >= last, k.load(x, base + j), zero))
         return k
 
     return write

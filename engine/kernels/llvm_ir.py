@@ -190,11 +190,13 @@ class Printer:
 
     def _vector(self, begin: str, end: str, write: Callable[[str], None], body: Body, parallel: bool) -> None:
         """A loop of independent turns (parallel), or a reduction: for the vectorizer, if nothing loops within and no
-        variable is carried on."""
+        variable is carried on.  Other loops that store are not marked: LLVM prints a warning for one that it cannot
+        vectorize."""
         if any(isinstance(s, form.Loop | form.Each) or (isinstance(s, form.Set) and not parallel) for s in _all(body)):
             self._for(begin, end, write)
             return
-        notes = [self._node('!{!"llvm.loop.vectorize.enable", i1 true}')] if parallel or self.access == "" else []
+        wanted = parallel or (self.access == "" and not any(isinstance(s, form.Store) for s in _all(body)))
+        notes = [self._node('!{!"llvm.loop.vectorize.enable", i1 true}')] if wanted else []
         if notes and self.short:
             notes.append(self._node('!{!"llvm.loop.vectorize.predicate.enable", i1 true}'))
         before = self.access

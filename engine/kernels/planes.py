@@ -1,4 +1,4 @@
-"""Kernels over contiguous images: constant padding, sums at points of a grid and their gradients."""
+"""Kernels over contiguous images: padding, sums at points of a grid and their gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, where
 
-__all__ = ["grid_products", "grid_spread", "grid_sums", "padded"]
+__all__ = ["folded", "grid_products", "grid_spread", "grid_sums", "padded", "padded_by_copy"]
 
 
 def padded(type: str) -> Kernel:
@@ -29,6 +29,73 @@ def padded(type: str) -> Kernel:
     with k.each(width - behind) as j:
         k.store(out, own + behind + j, value)
     return k
+
+
+_PADDED = ("h", "w", "height", "width", "top", "left")
+
+
+def _copied(k: Kernel, place: Value, n: Value, mode: str) -> Value:
+    """The place from 0 to n - 1 whose element stands at a place around them: "replicate", "reflect", "circular"."""
+    zero = k.constant(0, "index")
+    if mode == "replicate":
+        return where(place < 0, zero, where(place < n, place, n - 1))
+    if mode == "circular":
+        return where(place < 0, place + n, where(place < n, place, place - n))
+    place = where(place < 0, zero - place, place)
+    return where(place < n, place, n * 2 - 2 - place)
+
+
+@functools.cache
+def padded_by_copy(mode: str) -> Callable[[str], Kernel]:
+    """x (before, h, w) -> (before, height, width), elements of x around it.  Rows are (before, height)."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("padded_by_copy", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        h, w, height, width, top, left = (k.scalar(name, "index") for name in _PADDED)
+        own = k.index * width
+        given = (k.index // height * h + _copied(k, k.index % height - top, h, mode)) * w
+
+        def edge(j: Value) -> None:
+            k.store(out, own + j, k.load(x, given + _copied(k, j - left, w, mode)))
+
+        with k.each(w) as j:
+            k.store(out, own + left + j, k.load(x, given + j))
+        with k.loop(0, left) as j:
+            edge(j)
+        with k.loop(left + w, width) as j:
+            edge(j)
+        return k
+
+    return write
+
+
+@functools.cache
+def folded(mode: str) -> Callable[[str], Kernel]:
+    """grad (before, height, width) -> (before, h, w), the gradient of `padded_by_copy`.  Rows are `before`."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("folded", "rows")
+        grad, out = k.array("grad", type), k.array("out", type, True)
+        h, w, height, width, top, left = (k.scalar(name, "index") for name in _PADDED)
+        plane = k.index * h * w
+        with k.each(h * w) as j:
+            k.store(out, plane + j, k.constant(0.0, type))
+        with k.loop(0, height) as i:
+            line, given = plane + _copied(k, i - top, h, mode) * w, (k.index * height + i) * width
+
+            def add(to: Value, j: Value, line: Value = line, given: Value = given) -> None:
+                k.store(out, line + to, k.load(out, line + to) + k.load(grad, given + j))
+
+            with k.each(w) as j:
+                add(j, left + j)
+            with k.loop(0, left) as j:
+                add(_copied(k, j - left, w, mode), j)
+            with k.loop(left + w, width) as j:
+                add(_copied(k, j - left, w, mode), j)
+        return k
+
+    return write
 
 
 _SIZES = ("channels", "total", "points")

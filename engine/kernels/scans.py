@@ -15,11 +15,14 @@ __all__ = [
     "first_of_order",
     "log_of_sums",
     "log_of_sums_of_rows",
+    "placed_extremes",
     "reduced",
     "reduced_rows",
+    "roots",
     "running_extremes",
     "running_products",
     "summed_rows",
+    "sums_of_squares",
 ]
 
 
@@ -39,6 +42,45 @@ def reduced(by: str, mean: bool = False) -> Callable[[str], Kernel]:
         found = k.reduce(by, n, lambda j: k.cast(k.load(x, base + j), kind))
         with k.once():
             k.store(out, k.index, k.cast(found / k.cast(n, kind) if mean else found, type))
+        return k
+
+    return write
+
+
+def sums_of_squares(type: str) -> Kernel:
+    """x (rows, n) -> (rows, runs): the sums of the squares of runs of `length` elements, the last one of the rest."""
+    k = Kernel("sums_of_squares", "rows")
+    x, out = k.array("x", type), k.array("out", type, True)
+    n, runs, length = k.scalar("n", "index"), k.scalar("runs", "index"), k.scalar("length", "index")
+    begin = k.index % runs * length
+    base, left = k.index // runs * n + begin, n - begin
+
+    def square(j: Value) -> Value:
+        value = k.load(x, base + j)
+        return value * value
+
+    found = k.reduce("sum", where(left < length, left, length), square)
+    with k.once():
+        k.store(out, k.index, found)
+    return k
+
+
+@functools.cache
+def roots(squares: bool) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows): the root of the sum of each row; squares: of their squares."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("roots", "rows")
+        x, out, n = k.array("x", type), k.array("out", type, True), k.scalar("n", "index")
+        base = k.index * n
+
+        def term(j: Value) -> Value:
+            value = k.load(x, base + j)
+            return value * value if squares else value
+
+        found = k.reduce("sum", n, term)
+        with k.once():
+            k.store(out, k.index, call("sqrt", found))
         return k
 
     return write
@@ -95,6 +137,49 @@ def summed_rows(mean: bool) -> Callable[[str], Kernel]:
             count = k.cast(n, type)
             with k.each(after) as j:
                 k.store(out, own + j, k.load(out, own + j) / count)
+        return k
+
+    return write
+
+
+@functools.cache
+def placed_extremes(largest: bool, alone: bool) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> the largest (or smallest) over the middle dim and its place (rows, after), int64.
+
+    Of equals the first; nan before all.  alone: `after` is 1.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("placed_extremes", "rows")
+        x, out, places = k.array("x", type), k.array("out", type, True), k.array("places", "int64", True)
+        n = k.scalar("n", "index")
+        if alone:
+            base = k.index * n
+            top = k.reduce("max" if largest else "min", n, lambda j: k.load(x, base + j))  # nan where one is
+
+            def place(j: Value) -> Value:
+                value = k.load(x, base + j)
+                return where(k.op("lor", k.op("eq", value, top), call("isnan", value)), k.cast(j, "int32"), beyond)
+
+            beyond = k.constant(2**31 - 1, "int32")
+            first = k.reduce("min", n, place)
+            with k.once():
+                k.store(out, k.index, top)
+                k.store(places, k.index, k.cast(first, "int64"))
+            return k
+        after = k.scalar("after", "index")
+        base, own = k.index * n * after, k.index * after
+        with k.each(after) as j:
+            k.store(out, own + j, k.load(x, base + j))
+            k.store(places, own + j, k.constant(0, "int64"))
+        with k.loop(1, n) as i:
+            line, here = base + i * after, k.cast(i, "int64")
+            with k.each(after) as j:
+                value, held = k.load(x, line + j), k.load(out, own + j)
+                beyond = value > held if largest else value < held
+                better = k.op("lor", beyond, both(call("isnan", value), k.op("not", call("isnan", held))))
+                k.store(out, own + j, where(better, value, held))
+                k.store(places, own + j, where(better, here, k.load(places, own + j)))
         return k
 
     return write

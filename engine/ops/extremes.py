@@ -22,7 +22,7 @@ def at_index(grad: Tensor, index: Tensor, shape: Any, dim: int, keepdim: bool) -
     return put_along(grad, index, shape, dim)
 
 
-@op(public=False, method=False, tensors=("index",))
+@op(public=False, method=False, tensors=("index",), large=512, generated="many")
 @derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
 @samples(lambda t: [(t(3, 2), t.of([[0, 3], [1, 2], [2, 0]]), (3, 4), 1)])
 def put_along(xp, grad_output, index, shape, dim):
@@ -44,7 +44,7 @@ def take_along(xp, input, index, dim):
     return xp.take_along_axis(input, index, wrap_dim(dim, input.ndim))
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, large=512, generated="many")
 @derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
 @samples(lambda t: [(t(3, 3), t.of([[0, 0, 2], [1, 1, 1], [0, 1, 2]]), (3, 4), 1)])
 def add_along(xp, grad_output, index, shape, dim):
@@ -127,7 +127,15 @@ def _dim_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(form="max", returns=("values", "indices"), nondifferentiable=("indices",), node="MaxBackward0", blocks="rows")
+@op(
+    form="max",
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    node="MaxBackward0",
+    blocks="rows",
+    large=512,
+    generated="some",
+)
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def max_dim(xp, input, dim: int, keepdim: bool = False):
@@ -138,7 +146,15 @@ def max_dim(xp, input, dim: int, keepdim: bool = False):
     return best_along(xp, "max", input, dim, keepdim, True)
 
 
-@op(form="min", returns=("values", "indices"), nondifferentiable=("indices",), node="MinBackward0", blocks="rows")
+@op(
+    form="min",
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    node="MinBackward0",
+    blocks="rows",
+    large=512,
+    generated="some",
+)
 @derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
 @samples(_dim_samples)
 def min_dim(xp, input, dim: int, keepdim: bool = False):

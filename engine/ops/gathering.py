@@ -93,7 +93,7 @@ def _check_gather(input: Any, index: Any, dim: int) -> int:
     return dim
 
 
-@op(keeps=("input",), out_as="disjoint")
+@op(keeps=("input",), out_as="disjoint", large=1 << 11, generated="many")
 @derivative(input=lambda grad, input_shape, dim, index: scatter_add(zeros_of(grad, input_shape), dim, index, grad))
 @samples(
     lambda t: [
@@ -224,7 +224,7 @@ def widen(grad, shape):
     return place(grad, tuple(shape), tuple(slice(0, n) for n in grad._array.shape))
 
 
-@op(inplace=True, tensors=("src",), autocast={"cuda": "widest"})
+@op(inplace=True, tensors=("src",), autocast={"cuda": "widest"}, large=1 << 11, generated="many")
 @derivative(
     input=lambda grad: grad,
     src=lambda grad, dim, index, src_shape: widen(grad.gather(dim, index), src_shape),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from engine import backends
 from engine.autograd.graph import name_node
 from engine.autograd.versions import own
 from engine.core import dtypes
@@ -190,13 +191,29 @@ def masked_scatter_backward(grad, mask, shape):
 # --- where elements are
 
 
+def _places(xp: Any, array: Any) -> Any:
+    """The indices of elements other than zero.  (*) -> (ndim, count)."""
+    if type(array) is not np.ndarray or array.dtype.kind not in "biufc" or not array.size:
+        return xp.stack(xp.nonzero(array)).astype(_LONG, copy=False)
+    # numpy counts along every dim at each element that it finds: places of the flat array, divided, take a fifth
+    rest = np.flatnonzero(array if array.dtype.kind == "b" else array != 0)
+    found = np.empty((array.ndim, rest.size), _LONG)
+    for d in builtins.range(array.ndim - 1, 0, -1):
+        above = rest // array.shape[d]
+        np.multiply(above, -array.shape[d], out=found[d])
+        found[d] += rest
+        rest = above
+    found[0] = rest
+    return found
+
+
 @op(public=False, method=False, size_by_values=True)
 @samples(lambda t: [(t.of([[0, 1], [2, 0]]),), (t.of(5),), (t.of([]),)])
 def nonzero_rows(xp, input):
     """The indices of elements other than zero, one row each.  input (*) -> (count, ndim)."""
     if not input.ndim:
         return xp.zeros((int(bool(input)), 0), _LONG)
-    return xp.stack(xp.nonzero(input)).astype(_LONG, copy=False).T
+    return _places(xp, input).T
 
 
 @composite()
@@ -206,7 +223,7 @@ def nonzero(input: Tensor, *, as_tuple=False, out=None) -> Any:
         array = input._array
         if not array.ndim:
             array = array.reshape(1)
-        return tuple(wrap(part.copy()) for part in array.nonzero())
+        return tuple(wrap(part.copy()) for part in _places(backends.xp_of(array), array))
     return nonzero_rows(input) if out is None else nonzero_rows(input, out=out)
 
 

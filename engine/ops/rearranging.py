@@ -257,7 +257,7 @@ def _triangle(xp: Any, input: Any, diagonal: int, lower: bool, name: str) -> Any
     return xp.where(keep, input, result)
 
 
-@op(inplace=True, expanded="allowed")
+@op(inplace=True, expanded="allowed", large=1 << 11, generated="some")
 @derivative(input=lambda grad, diagonal: grad.tril(diagonal))
 @samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
 def tril(xp, input, diagonal: int = 0):
@@ -265,7 +265,7 @@ def tril(xp, input, diagonal: int = 0):
     return _triangle(xp, input, diagonal, True, "tril")
 
 
-@op(inplace=True, expanded="allowed")
+@op(inplace=True, expanded="allowed", large=1 << 11, generated="some")
 @derivative(input=lambda grad, diagonal: grad.triu(diagonal))
 @samples(lambda t: [(t(3, 4),), (t(2, 3, 3), -1), (t(3, 2), 1), (t(0, 3),)])
 def triu(xp, input, diagonal: int = 0):

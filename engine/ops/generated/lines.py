@@ -1,4 +1,5 @@
-"""Ops along one dim as generated kernels (the extra `jit`): resampling, pooling of signals, flips, rows added by index.
+"""Ops along one dim as generated kernels (the extra `jit`): resampling, pooling of signals, flips, triangles, elements
+and rows by index.
 
 They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
 """
@@ -14,7 +15,7 @@ from engine.core.checks import wrap_dim
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import lines
-from engine.ops import along, pooling, rearranging
+from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
 from engine.ops.generated import launch
 from engine.ops.generated.layers import parts, plain, run
@@ -117,6 +118,44 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
     return made
 
 
+def _side_by_side(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
+    """The divisor of means of windows in images that none overhangs; None for others."""
+    if len(size) != 2 or any(padding) or prod(kernel_size) > _TAPS or divisor == 0:
+        return None
+    if any((m - 1) * step + taps > n for n, m, taps, step in zip(size, out, kernel_size, stride)):
+        return None
+    return float(divisor or prod(kernel_size))
+
+
+@kernel(pooling.avg_pool2d_values, "cpu", only_launches=True)
+def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    if input.ndim != 4 or not plain(input):
+        return NotImplemented
+    size = input.shape[2:]
+    out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
+    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is None:
+        return NotImplemented
+    made = xp.empty((*input.shape[:2], *out), input.dtype)
+    sizes, rows = [*size, *out, divisor], made.size // out[1]
+    run(lines.mean_of_windows(tuple(kernel_size), tuple(stride)), [input, made], sizes, rows, out[1])
+    return made
+
+
+@kernel(pooling.avg_pool_backward, "cpu", only_launches=True)
+def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
+    if grad_output.ndim != 4 or not plain(grad_output) or tuple(stride) != tuple(kernel_size):
+        return NotImplemented
+    out = grad_output.shape[2:]
+    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is None:
+        return NotImplemented
+    made = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype)
+    sizes, rows = [*size, *out, divisor], made.size // size[1]
+    run(lines.mean_of_windows_gradient(tuple(kernel_size)), [grad_output, made], sizes, rows, size[1])
+    return made
+
+
 # --- flips
 
 
@@ -138,6 +177,30 @@ def _flip(xp, input, dims):
     else:
         run(lines.reversed_rows, [input, made], [n, after], before * n, after, bits)
     return made
+
+
+# --- triangles
+
+
+def _triangle(xp: Any, input: Any, diagonal: int, lower: bool) -> Any:
+    if not input.size or input.ndim < 2 or not input.flags.c_contiguous or input.itemsize not in (1, 2, 4, 8):
+        return NotImplemented
+    n, m = input.shape[-2:]
+    diagonal = max(-n, min(diagonal, m))
+    made = xp.empty(input.shape, input.dtype)
+    bits = f"uint{8 * input.itemsize}"
+    run(lines.triangle(lower), [input, made], [n, m, diagonal], input.size // m, m, bits)
+    return made
+
+
+@kernel(rearranging.tril, "cpu", only_launches=True)
+def _tril(xp, input, diagonal=0):
+    return _triangle(xp, input, diagonal, True)
+
+
+@kernel(rearranging.triu, "cpu", only_launches=True)
+def _triu(xp, input, diagonal=0):
+    return _triangle(xp, input, diagonal, False)
 
 
 # --- rows normalized by the root of the mean of their squares
@@ -176,6 +239,62 @@ def _index_add(xp, input, dim, index, source, *, alpha=1, out=None):
     sizes = [n, len(index), after]
     run(lines.added_rows(True), [source, index, input, made], sizes, before, (n + len(index)) * after)
     return made
+
+
+# --- elements by index
+
+
+def _along(shape: tuple[int, ...], index: Any, dim: int) -> tuple[int, int, int] | None:
+    """(before, elements of the dim, after) where a kernel reads the index and finds all it gives; None elsewhere."""
+    if not shape or index.ndim != len(shape) or not index.size or not _index(index):
+        return None
+    axis = wrap_dim(dim, len(shape))
+    if any(n != m for d, (n, m) in enumerate(zip(shape, index.shape)) if d != axis) or not all_below(
+        index, shape[axis]
+    ):
+        return None
+    return parts(shape, axis)
+
+
+@kernel(gathering.gather, "cpu")
+def _gather(xp, input, dim, index, *, sparse_grad=False):
+    found = _along(input.shape, index, dim) if input.flags.c_contiguous and input.itemsize in (4, 8) else None
+    if found is None:
+        return NotImplemented
+    before, n, after = found
+    made, bits = xp.empty(index.shape, input.dtype), f"uint{8 * input.itemsize}"
+    count = index.size // (before * after)
+    if after == 1:
+        run(lines.taken_along(True), [input, index, made], [n, count], before, count, bits)
+    else:
+        run(lines.taken_along(False), [input, index, made], [n, count, after], before * count, after, bits)
+    return made
+
+
+def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
+    found = _along(shape, index, dim) if plain(source, *given) and source.shape == index.shape else None
+    if found is None:
+        return NotImplemented
+    before, n, after = found
+    made, count = xp.empty(shape, source.dtype), index.size // (before * after)
+    sizes, each = [n, count, after], (n + count) * after
+    run(lines.added_along(bool(given)), [source, index, *given, made], sizes, before, each)
+    return made
+
+
+@kernel(gathering.scatter_add, "cpu")
+def _scatter_add(xp, input, dim, index, src, *, out=None):
+    return NotImplemented if out is not None else _added_along(xp, input.shape, dim, index, src, [input])
+
+
+@kernel(extremes.add_along, "cpu")
+def _add_along(xp, grad_output, index, shape, dim):
+    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
+
+
+@kernel(extremes.put_along, "cpu")
+def _put_along(xp, grad_output, index, shape, dim):
+    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
 
 
 @kernel(embedding.embedding_dense_backward, "cpu")

@@ -1,4 +1,4 @@
-"""Ops over images in torch's order as generated kernels (the extra `jit`): constant padding, grid samples.
+"""Ops over images in torch's order as generated kernels (the extra `jit`): padding, grid samples.
 
 They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
 """
@@ -32,6 +32,39 @@ def _constant_pad(xp, input, pad, value=0):
     shape = (*input.shape[:-2], height, width) if input.ndim > 1 else (width,)
     made = xp.empty(shape, input.dtype)
     run(planes.padded, [input, made], [h, w, height, width, top, left, float(value)], made.size // width, width)
+    return made
+
+
+def _copies(shape: Any, pad: Any, mode: Any) -> list[int] | None:
+    """h, w, height, width, top, left of padding with elements of the last two dims; None for other pads."""
+    if not 2 <= len(pad) <= 4 or len(pad) % 2 or min(pad) < 0 or len(pad) > 2 * len(shape) or not prod(shape):
+        return None
+    (left, right), (top, bottom) = pad[:2], (pad[2:] or (0, 0))
+    h, w = (shape[-2] if len(shape) > 1 else 1), shape[-1]
+    least = {"replicate": 0, "circular": max(left, right) - w, "reflect": max(left, right) - w + 1}[mode]
+    down = {"replicate": 0, "circular": max(top, bottom) - h, "reflect": max(top, bottom) - h + 1}[mode]
+    return [h, w, h + top + bottom, w + left + right, top, left] if max(least, down) <= 0 else None
+
+
+@kernel(padding.pad_by_copy, "cpu", only_launches=True)
+def _pad_by_copy(xp, input, pad, how):
+    sizes = _copies(input.shape, tuple(pad), how) if plain(input) else None
+    if sizes is None:
+        return NotImplemented
+    height, width = sizes[2:4]
+    made = xp.empty((*input.shape[:-2], height, width) if input.ndim > 1 else (width,), input.dtype)
+    run(planes.padded_by_copy(how), [input, made], sizes, made.size // width, width)
+    return made
+
+
+@kernel(padding.pad_by_copy_backward, "cpu", only_launches=True)
+def _pad_by_copy_backward(xp, grad_output, size, pad, how):
+    sizes = _copies(size, tuple(pad), how) if plain(grad_output) else None
+    if sizes is None:
+        return NotImplemented
+    h, w, height, width = sizes[:4]
+    made = xp.empty(tuple(size), grad_output.dtype)
+    run(planes.folded(how), [grad_output, made], sizes, made.size // (h * w), height * width)
     return made
 
 

@@ -13,9 +13,11 @@ from engine.dispatch import kernel
 from engine.kernels import scans
 from engine.ops import extremes, reduction, scan, sorting
 from engine.ops.generated.layers import parts, plain, run
+from engine.ops.linalg import norms
 
 _ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
 _SUMMED = 128  # numbers that are added one after the other in their own type
+_SQUARES = 1 << 12  # squares that are added in a few lanes
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
 
 
@@ -38,7 +40,7 @@ def _parted(input: Any, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], int, 
 def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool = False) -> Any:
     found = _parted(input, dim, keepdim)
     if found is None:
-        return NotImplemented
+        return _reduced_apart(xp, input, dim, keepdim, by, mean)
     shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
     if behind == 1:
@@ -53,6 +55,23 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
     return made
 
 
+def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool) -> Any:
+    """Dims that are not neighbours, as those of a batch and of pixels: the last run of neighbours, then those before.
+
+    A mean is the mean of means, each of as many.
+    """
+    if not plain(input) or not input.ndim or (by == "sum" and not mean):
+        return NotImplemented
+    axes = sorted(wrap_dims(dim, input.ndim))
+    split = max(i for i in range(1, len(axes)) if axes[i] != axes[i - 1] + 1)
+    found = _reduced(xp, input, tuple(axes[split:]), True, by, mean)
+    if found is not NotImplemented:
+        found = _reduced(xp, found, tuple(axes[:split]), True, by, mean)
+    if found is NotImplemented or keepdim:
+        return found
+    return found.reshape([n for d, n in enumerate(input.shape) if d not in axes])
+
+
 @kernel(extremes.amax, "cpu", only_launches=True)
 def _amax(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "max")
@@ -63,6 +82,27 @@ def _amin(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "min")
 
 
+def _placed(xp: Any, input: Any, dim: Any, keepdim: bool, largest: bool) -> Any:
+    found = _parted(input, (dim,), keepdim)
+    if found is None:
+        return NotImplemented
+    shape, rows, n, behind = found
+    made, places = xp.empty(shape, input.dtype), xp.empty(shape, "int64")
+    sizes = [n] if behind == 1 else [n, behind]
+    run(scans.placed_extremes(largest, behind == 1), [input, made, places], sizes, rows, n * behind)
+    return made, places
+
+
+@kernel(extremes.max_dim, "cpu", only_launches=True)
+def _max(xp, input, dim, keepdim=False):
+    return _placed(xp, input, dim, keepdim, True)
+
+
+@kernel(extremes.min_dim, "cpu", only_launches=True)
+def _min(xp, input, dim, keepdim=False):
+    return _placed(xp, input, dim, keepdim, False)
+
+
 @kernel(reduction.mean, "cpu", only_launches=True)
 def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
     return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum", True)
@@ -71,6 +111,23 @@ def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
 @kernel(reduction.prod_dim, "cpu", only_launches=True)
 def _prod(xp, input, dim, keepdim=False, *, dtype=None):
     return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "product")
+
+
+@kernel(norms.linalg_vector_norm, "cpu", only_launches=True)
+def _vector_norm(xp, input, ord=2, dim=None, keepdim=False, *, dtype=None):
+    found = _parted(input, dim, keepdim) if ord == 2 and dtype is None else None
+    if found is None or found[3] > 1:
+        return NotImplemented
+    shape, rows, n, _ = found
+    made = xp.empty(shape, input.dtype)
+    if n <= _SQUARES:
+        run(scans.roots(True), [input, made], [n], rows, n)
+        return made
+    runs = -(-n // _SQUARES)
+    sums = xp.empty((rows, runs), input.dtype)
+    run(scans.sums_of_squares, [input, sums], [n, runs, _SQUARES], rows * runs, _SQUARES)
+    run(scans.roots(False), [sums, made], [runs], rows, runs)
+    return made
 
 
 @kernel(reduction.logsumexp, "cpu", only_launches=True)

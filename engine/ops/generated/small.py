@@ -8,6 +8,7 @@ releases the interpreter's lock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ __all__ = ["function_of"]
 
 OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried
 OPERATIONS = 1 << 21  # of a launch, as `cpu.operations` counts them: some 10 to 30 us
+FEW = 1 << 15  # elements of operands up to which an op's own code runs, on one thread, however large the result is
+MOST = OPERATIONS << 5  # operations of a launch for those
 MANY = 4096  # kinds of calls that are counted
 _REFUSED = 1 << 30
 _PLAIN = (float, int, bool, str, type(None), tuple)
@@ -69,8 +72,10 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
         if calls > OFFERS:
             return NotImplemented
         trusted = launch.trials.trusted
-        seen[key] = _REFUSED if trusted else calls
-        return _compiled(compiled, record.name, plain, there, args) if calls == OFFERS or trusted else NotImplemented
+        calls += _more(args)
+        tried = calls >= OFFERS or trusted
+        seen[key] = _REFUSED if tried else calls
+        return _compiled(compiled, record.name, plain, there, args) if tried else NotImplemented
 
     try:
         compiled = direct.Direct(record.name, offer, 1 if launch.trials.trusted else direct.EVERY)
@@ -78,6 +83,17 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
         launch.warn(f"generated code is not used here: {type(error).__name__}: {error}")
         return None
     return compiled.function
+
+
+def _more(args: tuple[Any, ...]) -> int:
+    """How many more calls one counts as whose operands give a result that is larger than they are."""
+    shapes = [a.shape for a in args if a.__class__ is np.ndarray]
+    if len(shapes) != 2 or shapes[0] == shapes[1]:
+        return 0
+    try:
+        return prod(np.broadcast_shapes(*shapes)) // FEW
+    except ValueError:
+        return 0
 
 
 def _compiled(
@@ -115,18 +131,35 @@ def _compiled(
 
 
 def _flat(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, with a copy of an array that is given twice: what is seen of x * x must serve x * y."""
-    if len(set(map(id, args))) == len(args):
-        return args
-    return tuple(
-        [a.copy("K") if a.__class__ is np.ndarray and any(a is b for b in args[:n]) else a for n, a in enumerate(args)]
-    )
+    """The arguments, with a copy of an array that begins where another does: what is seen of x * x must serve x * y."""
+    begins: set[int] = set()
+    found = []
+    for a in args:
+        if a.__class__ is np.ndarray:
+            a = _twin(a) if (begin := a.__array_interface__["data"][0]) in begins else a
+            begins.add(begin)
+        found.append(a)
+    return tuple(found)
+
+
+def _twin(array: Any) -> Any:
+    """A copy of the same strides."""
+    if not array.size or min(array.strides, default=0) < 0:
+        return array.copy("K")
+    span = sum([(n - 1) * s for n, s in zip(array.shape, array.strides)]) + array.itemsize
+    made: Any = np.ndarray(array.shape, array.dtype, np.empty(span, np.uint8), 0, array.strides)
+    made[...] = array
+    return made
 
 
 def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
     """Keep what `launch.watched` saw; 0 where it is too much for a direct call."""
     given, steps, shapes, specs, several, _, refusals = watched
-    if not steps or len(refusals) > 1 or any(s[4] * s[5] * s[7] > OPERATIONS or s[6] is not None for s in steps):
+    few = all([a.size < FEW for a in args if a.__class__ is np.ndarray]) and len(steps) == len(specs) == 1
+    few = few and prod(specs[0][0]) >= FEW  # a product of elements with each other
+    if not steps or len(refusals) > 1 or any(s[4] * s[5] * s[7] > (MOST if few else OPERATIONS) for s in steps):
+        return 0
+    if any(s[6] is not None for s in steps) and not few:
         return 0
     first = [n - len(given) for n, _ in shapes]
     if len(set(first)) != len(first):
@@ -137,7 +170,7 @@ def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
         (shapes[at][1] if at < len(first) and shapes[at][1] is not None else specs[n][0], specs[n][1])
         for at, n in enumerate(order)
     ]
-    if any(np.empty(shape, dtype).nbytes >= 1 << 20 for shape, dtype in made):
+    if any(np.empty(shape, dtype).nbytes >= 1 << 20 for shape, dtype in made) and not few:
         return 0  # whose memory is kept
     launches = []
     for pack, entry, picks, rest, count, _, _, _ in steps:

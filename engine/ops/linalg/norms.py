@@ -48,7 +48,15 @@ def _cast_back(slope: Tensor | None, dtype: Any) -> Tensor | None:
     return slope if slope is None or slope.dtype is dtype else slope.to(dtype)
 
 
-@op(public=False, method=False, aliases={"x": "input"}, integer_result=False, autocast={"cuda": "float32"})
+@op(
+    public=False,
+    method=False,
+    aliases={"x": "input"},
+    integer_result=False,
+    autocast={"cuda": "float32"},
+    large=1 << 10,
+    generated="some",
+)
 @derivative(
     input=lambda grad, input, ord, dim, keepdim, result, input_shape, input_dtype: _cast_back(
         _slope(grad, input, ord, dim, keepdim, result, input_shape), input_dtype

@@ -7,6 +7,7 @@ from math import prod
 
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.backends.cpu.relayout import in_c_order
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor
@@ -49,7 +50,7 @@ def constant_pad_nd(xp, input, pad: tuple[int, ...], value: complex = 0):
     size = tuple(n + a + b for n, (a, b) in zip(input.shape, pairs))
     of = tuple(slice(builtins.max(-a, 0), n + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs))
     if builtins.max(pad, default=0) <= 0:
-        return input[of].copy("C")
+        return in_c_order(input[of])
     result = xp.zeros(size, input.dtype) if not value else xp.full(size, value, input.dtype)
     to = tuple(slice(builtins.max(a, 0), n + a + builtins.min(b, 0)) for n, (a, b) in zip(input.shape, pairs))
     result[to] = input[of]
@@ -142,7 +143,7 @@ def _spread_back(xp, whole, axis, n, before, after, mode):
     return result
 
 
-@op(out=False, public=False, method=False, out_as="graph")
+@op(out=False, public=False, method=False, out_as="graph", large=512, generated="many")
 @derivative(input=lambda grad, input_shape, pad, how: pad_by_copy_backward(grad, tuple(input_shape), pad, how))
 @samples(
     lambda t: [
@@ -164,7 +165,7 @@ def pad_by_copy(xp, input, pad, how):
     return result.copy() if result is input else result
 
 
-@op(out=False, public=False, method=False)
+@op(out=False, public=False, method=False, large=512, generated="many")
 @derivative(grad_output=lambda grad, pad, how: pad_by_copy(grad, pad, how))
 @samples(
     lambda t: [

@@ -192,7 +192,16 @@ def _avg_samples(t, n):
     ]
 
 
-@op(public=False, out=False, method=False, node="AvgPool2DBackward0", channels_last=True, keeps=("input",), large=256)
+@op(
+    public=False,
+    out=False,
+    method=False,
+    node="AvgPool2DBackward0",
+    channels_last=True,
+    keeps=("input",),
+    large=256,
+    generated="some",
+)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override: (
         avg_pool_backward(
@@ -228,7 +237,7 @@ def _again(grad, out, kernel_size, stride, padding, count_include_pad, divisor_o
     return function(grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op(public=False, out=False, method=False, channels_last=True, large=256)
+@op(public=False, out=False, method=False, channels_last=True, large=256, generated="some")
 @derivative(
     grad_output=lambda grad, grad_output_shape, kernel_size, stride, padding, count_include_pad, divisor_override: (
         _again(grad, grad_output_shape[2:], kernel_size, stride, padding, count_include_pad, divisor_override)

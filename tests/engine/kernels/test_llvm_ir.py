@@ -104,3 +104,17 @@ def test_a_loop_in_steps_is_refused_in_rows() -> None:
         k.store(out, i, k.constant(1.0, "float32"))
     with pytest.raises(FormError, match="a loop in steps in stepped"):
         llvm_ir.printed(k, "KERNEL")
+
+
+def test_loops_that_store_in_order_are_left_as_they_are() -> None:
+    """LLVM prints a warning to the terminal where it cannot vectorize what is marked for it."""
+    k = Kernel("added", "rows")
+    x, places, out = k.array("x", "float32"), k.array("places", "int64"), k.array("out", "float32", True)
+    n = k.scalar("n", "index")
+    with k.loop(0, n) as i:
+        at = k.cast(k.load(places, i), "index")
+        k.store(out, at, k.load(out, at) + k.load(x, k.index * n + i))
+    assert "vectorize.enable" not in llvm_ir.printed(k, "added")
+    with k.each(n) as i:
+        k.store(out, i, k.load(x, i))
+    assert llvm_ir.printed(k, "added").count("vectorize.enable") == 1

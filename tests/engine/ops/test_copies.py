@@ -51,6 +51,26 @@ def test_nonzero_static(size: int, options: dict, expected: list) -> None:
     assert x.nonzero_static(size=size, **options).dtype is engine.int64
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "uint8", "complex64", "float16"])
+@pytest.mark.parametrize("shape", [(7,), (4, 5), (2, 1, 6, 3), (3, 0, 2)])
+def test_nonzero(shape: tuple[int, ...], dtype: str) -> None:
+    values = np.random.default_rng(0).integers(0, 3, shape).astype(dtype)
+    for array in (values, values.swapaxes(0, -1), values[::2]):
+        x = engine.from_numpy(array)
+        wanted = np.argwhere(array)
+        found = x.nonzero()
+        assert found.dtype is engine.int64 and found.shape == wanted.shape
+        assert np.array_equal(found.numpy(), wanted)
+        parts = x.nonzero(as_tuple=True)
+        assert len(parts) == len(shape)
+        assert all(np.array_equal(p.numpy(), w) for p, w in zip(parts, wanted.T))
+
+
+def test_nonzero_of_nan_and_of_signed_zeros() -> None:
+    x = engine.tensor([[0.0, -0.0, float("nan")], [float("inf"), 0.0, -1.0]])
+    assert x.nonzero().tolist() == [[0, 2], [1, 0], [1, 2]]
+
+
 def test_nonzero_static_refuses_a_negative_size() -> None:
     with pytest.raises(RuntimeError, match="'size' must be an non-negative integer"):
         engine.nonzero_static(engine.ones(2), size=-1)

@@ -82,6 +82,18 @@ def test_a_target_of_another_order(tiny: None) -> None:
     assert (part == 1).all()
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i1", "c16"])
+@pytest.mark.parametrize("run", [1, 2, 3, 8, 33, 700])
+def test_runs_of_neighbours(run: int, dtype: str, tiny: None) -> None:
+    heads = bits((3, 9, 4, run), dtype)
+    windows = np.lib.stride_tricks.sliding_window_view(bits((4, 3 * run + 50), dtype), run, -1)[:, ::2]
+    for source in (heads.transpose(2, 0, 1, 3), heads[:, ::-2], heads[1:, :, 1:3], windows, windows[::-1, 3:]):
+        same(relayout.contiguous(source), source)
+    target = np.zeros((9, 3, 4, run + 1), dtype)[..., :run]
+    relayout.copy(target, heads.transpose(1, 0, 2, 3))
+    same(np.ascontiguousarray(target), heads.transpose(1, 0, 2, 3))
+
+
 @pytest.mark.parametrize("size", [(300, 200), (700, 512), (16, 130, 8, 64)], ids=str)
 def test_as_users_copy(size: tuple[int, ...]) -> None:
     """As large as it is done that way: the same values as numpy's, and gradients that lie as they should."""

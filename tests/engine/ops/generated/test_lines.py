@@ -129,6 +129,81 @@ def test_gradient_of_a_table(dtype: str) -> None:
     assert left("embedding_dense_backward", grad, index, 5)  # some are no rows
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_elements_by_index(dim: int, dtype: str) -> None:
+    x = np.random.default_rng(1).integers(-99, 99, (4, 5, 37)).astype(dtype)
+    shape = [4, 5, 37]
+    for count in (1, 3, 50):
+        shape[dim] = count
+        index = np.random.default_rng(count).integers(0, x.shape[dim], shape)
+        agree("gather", x, dim, index)
+        if dtype != "int64":
+            (source,) = arrays(tuple(shape), dtype=dtype)
+            agree("scatter_add", x, dim, index, source)
+            agree("add_along", source, index, x.shape, dim)
+            if count <= x.shape[dim]:  # distinct places
+                distinct = np.argsort(x, dim).take(range(count), dim)
+                agree("put_along", source, distinct, x.shape, dim)
+
+
+def test_what_is_left_of_elements_by_index() -> None:
+    x, source = arrays((6, 8), (6, 3))
+    index = np.zeros((6, 3), "int64")
+    assert (
+        left("gather", x, 1, index.astype("int32"))
+        and left("gather", x, 1, index[:5])
+        and left("gather", x.T, 0, index)
+    )
+    assert left("gather", x, 1, index + 8) and left("gather", x, 1, index - 1)  # which are errors there
+    assert left("scatter_add", x, 1, index, np.zeros((6, 4), "float32")) and left(
+        "scatter_add", x, 1, index + 8, source
+    )
+    assert left("scatter_add", x.astype("int32"), 1, index, source.astype("int32"))
+    assert left("add_along", source.T, index.T, (8, 6), 0)
+    assert launch.watched(generated.variant_of(OPS["gather"], small=True), np, (x, 1, index), {}) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [(1, 17), (1, 64), (9, 34), (5, 5)])
+@pytest.mark.parametrize(
+    "window", [((1, 4), (1, 4)), ((1, 3), (1, 3)), ((1, 5), (1, 2)), ((2, 2), (2, 2)), ((1, 2), (3, 3))]
+)
+def test_means_of_windows(window: Any, size: tuple[int, int], dtype: str) -> None:
+    taps, stride = window
+    if taps[0] > size[0]:
+        return
+    (x,) = arrays((2, 3, *size), dtype=dtype)
+    out = tuple((n - t) // s + 1 for n, t, s in zip(size, taps, stride))
+    (g,) = arrays((2, 3, *out), dtype=dtype)
+    for divisor in (None, 7):
+        agree("avg_pool2d_values", x, taps, stride, (0, 0), False, True, divisor)
+        if taps == stride:
+            agree("avg_pool_backward", g, size, taps, stride, (0, 0), True, divisor)
+
+
+def test_what_is_left_of_means_of_windows() -> None:
+    x, g = arrays((2, 3, 1, 18), (2, 3, 1, 5))
+    assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 0), True, True, None)  # the last window overhangs
+    assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 1), False, True, None)
+    assert left("avg_pool2d_values", x, (1, 9), (1, 9), (0, 0), False, True, None)
+    assert left("avg_pool2d_values", x.astype("float16"), (1, 4), (1, 4), (0, 0), False, True, None)
+    assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 4), (0, 0), True, None)
+    assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 3), (0, 0), True, None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16", "complex64"])
+@pytest.mark.parametrize("name", ["tril", "triu"])
+def test_triangles(name: str, dtype: str) -> None:
+    for shape in ((3, 7, 40), (9, 5), (2, 1, 3), (1, 1)):
+        x = np.random.default_rng(0).integers(1, 99, shape).astype(dtype)
+        for diagonal in (0, 1, -3, 60, -60):
+            agree(name, x, diagonal)
+    x = np.full((20, 20), np.nan, "float32")
+    agree(name, x)
+    assert left(name, x.T) and left(name, x[:0]) and left(name, x.astype("complex128"))
+
+
 def test_an_index_out_of_range_is_an_error_each_time() -> None:
     x, source = arrays((64, 16), (100, 16))
     variant = generated.variant_of(OPS["index_add"], small=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.dispatch import OPS
 from engine.kernels import processor
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
@@ -23,6 +24,19 @@ def test_constant_padding(shape: tuple[int, ...], dtype: str) -> None:
         if len(pad) <= 2 * len(shape):
             for value in (0, 1.5, float("-inf")):
                 agree("constant_pad_nd", x, pad, value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mode", ["replicate", "reflect", "circular"])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (4, 9), (6,)])
+def test_padding_with_elements(shape: tuple[int, ...], mode: str, dtype: str) -> None:
+    (x,) = arrays(shape, dtype=dtype)
+    for pad in ((1, 1, 1, 1), (0, 3, 2, 0), (4, 2, 1, 3), (0, 1), (3, 0), (0, 0)):
+        if len(pad) <= 2 * len(shape):
+            agree("pad_by_copy", x, pad, mode)
+            (g,) = arrays(OPS["pad_by_copy"].kernel(np, x, pad, mode).shape, dtype=dtype)
+            agree("pad_by_copy_backward", g, shape, pad, mode)
+    assert left("pad_by_copy", x, (1, -1), mode) and left("pad_by_copy", x.astype("int32"), (1, 1), mode)
 
 
 def test_padding_that_is_left() -> None:

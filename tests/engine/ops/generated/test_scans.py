@@ -45,7 +45,7 @@ def test_extremes_over_dims_in_the_middle(name: str) -> None:
     x[0, 1, 2, 3] = np.nan
     agree(name, x, 1)
     agree(name, x, (2, 3))
-    assert left(name, x, (0, 2)) and left(name, x.transpose(1, 0, 2, 3), 1)
+    assert left(name, x.transpose(1, 0, 2, 3), 1) and left(name, x.transpose(1, 0, 2, 3), (0, 2))
     assert left(name, np.ones((2, 300), "int32"), 1)
 
 
@@ -67,7 +67,16 @@ def test_means_of_many_rows_lose_little() -> None:
 def test_what_is_left_of_reductions() -> None:
     (x,) = arrays((3, 4, 5))
     assert left("prod_dim", x, 1)
-    assert left("mean", x, (0, 2)) and left("amax", x[:0], 1)
+    assert left("mean", x.astype("int32"), (0, 2)) and left("amax", x[:0], 1) and left("amax", x[:0], (0, 2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["mean", "amax", "amin"])
+def test_reductions_of_dims_apart(name: str, dtype: str) -> None:
+    (x,) = arrays((3, 4, 5, 2, 7), dtype=dtype)
+    for dim in ((0, 2, 3, 4), (-1, 0), (0, 2), (1, 3), (0, 2, 4)):
+        agree(name, x, dim)
+        agree(name, x, dim, True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -81,6 +90,24 @@ def test_logsumexp(dim: Any, dtype: str) -> None:
     agree("logsumexp", x, dim, True)
     assert left("logsumexp", x.transpose(1, 0, 2), dim)
     assert left("logsumexp", np.zeros((129, 8), "float32"), 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 16, 4095, 4096, 9000])
+def test_norms(n: int, dtype: str) -> None:
+    (x,) = arrays((3, 2, n), dtype=dtype)
+    for dim in (None, -1, (1, 2), (0, 1, 2)):
+        agree("linalg_vector_norm", x, 2, dim)
+        agree("linalg_vector_norm", x, 2.0, dim, True)
+    x[0, 1, n - 1], x[1] = np.nan, np.inf
+    agree("linalg_vector_norm", x, 2, -1)
+    assert left("linalg_vector_norm", x, 1, -1) and left("linalg_vector_norm", x, 2, 0)
+    assert left("linalg_vector_norm", x.astype("float16"), 2) and left("linalg_vector_norm", x[:0], 2)
+
+
+def test_norms_of_many_elements_lose_little() -> None:
+    found = generated.variant_of(OPS["linalg_vector_norm"])(np, np.full(1 << 20, 0.1, "float32"))
+    np.testing.assert_allclose(found, np.float32(0.1) * 1024.0, rtol=2e-6)
 
 
 def test_products() -> None:
@@ -101,6 +128,21 @@ def test_running_extremes(name: str, dim: int, dtype: str) -> None:
     x[1, 20, 5:7] = np.nan
     x[2, :3] = np.inf
     agree(name, x, dim)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["max_dim", "min_dim"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_extremes_and_their_places(name: str, dim: int, dtype: str) -> None:
+    x = np.random.default_rng(dim).integers(0, 9, (3, 40, 17)).astype(dtype)  # many ties
+    for keepdim in (False, True):
+        agree(name, x, dim, keepdim)
+    x[1, 20, 5:7] = x[2, 4, 6] = x[0, 1, 6] = np.nan
+    x[2, :3], x[0, 5] = np.inf, -np.inf
+    agree(name, x, dim)
+    agree(name, np.full((3, 40, 17), np.inf if name == "min_dim" else -np.inf, dtype), dim)
+    agree(name, np.array([[0.0, -0.0, 0.0], [-0.0, 0.0, -1.0]], dtype), dim % 2)
+    assert left(name, np.ones((3, 40, 17), "int32"), dim) and left(name, x.swapaxes(0, 1), dim) and left(name, x[:0], 1)
 
 
 @pytest.mark.parametrize("largest", [True, False])

@@ -120,6 +120,27 @@ def test_large_calls_are_left_to_routes_that_let_the_lock_go() -> None:
     assert not kept(function_of("tanh"), x)
 
 
+def test_products_of_few_elements_with_a_large_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their own code takes one thread, too; the result is new memory each time."""
+    monkeypatch.setattr(small.launch, "slower", lambda *args: False)
+    x, y = arrays((64, 72), (64, 72))
+    function = function_of("mul")
+    for other in (x, y):  # of one array, two operands that begin at one place
+        args = x[:, :, None], other[:, None]
+        assert kept(function, *args)
+        first, second = function(*args), function(*args)
+        assert first.nbytes >= 1 << 20 and not np.shares_memory(first, second)
+        assert np.array_equal(first, args[0] * args[1])
+    args = y[:, :, None], x[:, None]  # another order of the two
+    assert np.array_equal(function(*args), args[0] * args[1])
+    backwards = x[::-1, :, None], x[:1, None]  # which does not begin where the other does
+    assert function(*backwards) is NotImplemented or np.array_equal(function(*backwards), backwards[0] * backwards[1])
+    expanded = np.broadcast_to(x[:, :1, None], (64, 72, 72)), x[:, None]
+    kept(function, *expanded)
+    found = function(*expanded)
+    assert found is NotImplemented or np.array_equal(found, expanded[0] * expanded[1])
+
+
 def test_subclasses_and_what_cannot_be_a_key_are_left_to_other_routes() -> None:
     (x,) = arrays((5, 5))
     function = function_of("relu")
