@@ -269,12 +269,12 @@ def _pointwise(record: Op) -> bool:
 
 
 def _never_direct(record: Op, first: str | None) -> str:
-    """Return the text that says of which calls no launch is ever kept: of few elements, where the plain kernel serves
-    those; "" for the ops whose few elements have launches."""
+    """Return the text that says of which calls no launch is ever kept: of fewer elements than the op asks generated
+    code for, where it says how many that is; "" for the others."""
     if first is None or record.blocks == "elements" or record.lists or record.large_by or len(record.tensors) > 1:
         return ""
     few = asked_from(record)
-    return f"{first}.size < {few} or " if few > 64 else ""
+    return f"{first}.size < {few} or " if 64 < few < Op.large else ""
 
 
 def _call_kernel(w: Text, call: str, direct: str = "", never: str = "") -> None:
