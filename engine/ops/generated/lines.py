@@ -90,7 +90,11 @@ def _windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: 
     return (taps, stride[1], padding[1]) if taps <= _TAPS and (dilation[1] == 1 or taps == 1) else None
 
 
-@kernel(pooling.max_pool2d_values, "cpu", only_launches=True)
+def _is_line(input: Any, *rest: Any) -> bool:
+    return len(input.shape) == 4 and input.shape[2] == 1
+
+
+@kernel(pooling.max_pool2d_values, "cpu", only_launches=True, serves=_is_line)
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     found = _windows(input, kernel_size, stride, padding, dilation)
     if found is None:
@@ -106,7 +110,7 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     return made
 
 
-@kernel(pooling.max_pool_gradient, "cpu", only_launches=True)
+@kernel(pooling.max_pool_gradient, "cpu", only_launches=True, serves=_is_line)
 def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
     found = _windows(input, kernel_size, stride, padding, dilation)
     if found is None or not plain(grad_output, input):
