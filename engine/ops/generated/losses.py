@@ -15,6 +15,7 @@ from engine.ops.generated.layers import plain, run
 from engine.ops.loss import cross_entropy
 
 _WORK = 8  # passes of an element
+_CLASSES = 1 << 10  # whose exponentials are added one after the other: of more the rounding grows
 
 
 @kernel(cross_entropy.softmax_nll_maps, "cpu")
@@ -22,7 +23,7 @@ def _softmax_nll_maps(xp, input, target, weight=None, ignore_index=-100, reducti
     if weight is not None or input.ndim < 3 or not plain(input) or target.dtype != np.int64:
         return NotImplemented
     (count, classes), length, kind = input.shape[:2], prod(input.shape[2:]), input.dtype
-    if target.shape != (count, *input.shape[2:]) or not target.flags.c_contiguous:
+    if classes > _CLASSES or target.shape != (count, *input.shape[2:]) or not target.flags.c_contiguous:
         return NotImplemented
     pieces = -(-length // losses.WIDTH)
     p, each, sums = xp.empty(input.shape, kind), xp.empty(target.shape, kind), xp.empty(target.shape, kind)
