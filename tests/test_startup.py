@@ -44,3 +44,9 @@ def test_a_list_loads_neither_git_nor_network_nor_what_costs_as_much_as_it_does(
 def test_the_package_itself_is_light() -> None:
     modules = loaded("-c", "import hubcli")
     assert not modules.intersection({*HEAVY, "click"})
+
+
+def test_importing_the_engine_loads_no_narrow_types_and_no_compiler() -> None:
+    code = "import engine, sys; print({'ml_dtypes', 'llvmlite', 'scipy', 'cupy', 'cffi', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

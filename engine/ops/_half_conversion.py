@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from engine.core import dtypes
 from engine.dispatch.choosing import worth_loading
 
-__all__ = ["CONVERTS"]
+__all__ = ["converter"]
 
 
 def _widened(array: Any) -> Any:
@@ -26,7 +27,7 @@ def _narrowed(array: Any) -> Any:
 
 def _cut(array: Any) -> Any:
     with np.errstate(all="ignore"):
-        return array.astype(_BF16)
+        return array.astype(dtypes.to_numpy(dtypes.bfloat16))
 
 
 def _by_processor(name: str, own: Any, target: str) -> Any:
@@ -59,11 +60,21 @@ def _left(xp: Any, array: Any) -> Any:
     return NotImplemented
 
 
-_F32, _F16, _BF16 = np.dtype("float32"), np.dtype("float16"), dtypes.to_numpy(dtypes.bfloat16)
+_F32, _F16 = np.dtype("float32"), np.dtype("float16")
 _GENERATED = 1 << 12  # elements
-CONVERTS = {  # by dtypes: to ask one for its name takes as long as to convert ten thousand elements
-    (_BF16, _F32): _by_processor("float", _widened, "float32"),
-    (_F32, _BF16): _by_processor("bfloat16", _cut, "bfloat16"),
+# by dtypes: to ask one for its name takes as long as to convert ten thousand elements
+_CONVERTS: dict[tuple[np.dtype, np.dtype], Callable[[Any], Any]] = {
     (_F16, _F32): _by_processor("float", _widened, "float32"),
     (_F32, _F16): _by_processor("half", _narrowed, "float16"),
 }
+
+
+def converter(source: np.dtype, target: np.dtype) -> Callable[[Any], Any] | None:
+    """The function that converts many elements faster than numpy does; None where there is none for these types."""
+    found = _CONVERTS.get((source, target))
+    if found is None and "V" in (source.kind, target.kind) and len(_CONVERTS) == 2:  # ml_dtypes is loaded by now
+        half = dtypes.to_numpy(dtypes.bfloat16)
+        _CONVERTS[half, _F32] = _by_processor("float", _widened, "float32")
+        _CONVERTS[_F32, half] = _by_processor("bfloat16", _cut, "bfloat16")
+        found = _CONVERTS.get((source, target))
+    return found

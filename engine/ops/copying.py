@@ -22,7 +22,7 @@ from engine.core.storage import Memory, TypedStorage, UntypedStorage, follow, fo
 from engine.dispatch import composite, derivative, has, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.dispatch.runtime import check_overlap
-from engine.ops._half_conversion import CONVERTS
+from engine.ops._half_conversion import converter
 from engine.tensor import Tensor, wrap
 
 _COMPLEX = "Casting complex values to real discards the imaginary part"
@@ -39,7 +39,7 @@ def cast_array(xp: Any, array: Any, target: Any) -> Any:
     elif array.dtype.kind == "W" and target.kind == "b":
         return array != array.dtype.type(0)  # ml_dtypes 0.6 casts 3 to a bool that is not 1
     if type(array) is np.ndarray:
-        if array.size > 1 << 12 and (convert := CONVERTS.get((array.dtype, target))):
+        if array.size > 1 << 12 and (convert := converter(array.dtype, target)):
             return convert(array)
         with np.errstate(all="ignore"):
             return array.astype(target)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from engine.backends import cudnn as settings
 from engine.backends.cuda import compile as compiling
@@ -28,6 +28,9 @@ from engine.dispatch import kernel
 from engine.ops import convolution as conv
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution.checks import check, transposed_shape
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 def _check(xp: ArrayModule) -> Iterator[tuple[Array, Array]]:
