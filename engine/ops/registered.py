@@ -32,7 +32,8 @@ def _add_in_place(total: Tensor, more: Tensor) -> None:
 
 def _added_by_kernel(array: Any, other: Any) -> bool:
     """Add on a GPU by a kernel of the engine's own, which costs the host less than CuPy's does."""
-    if backends.of_array(array).kind != "cuda":
+    backend = backends.known(array)
+    if backend is None or backend.kind != "cuda":
         return False
     from engine.ops.cuda import _launch, elementwise
 

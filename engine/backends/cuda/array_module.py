@@ -128,8 +128,10 @@ class ArrayModule:
     def where(self, condition: Any, *choices: Any) -> Any:
         """cupy.where; of bfloat16 it gives float32, having no loop for that type."""
         found = self._library.where(condition, *choices)
-        kinds = {c.dtype for c in choices if hasattr(c, "dtype")}
-        return found.astype(kinds.pop(), copy=False) if len(kinds) == 1 else found
+        kinds = [c.dtype for c in choices if hasattr(c, "dtype")]
+        if kinds and all(k.kind == "V" for k in kinds) and not any(isinstance(c, complex) for c in choices):
+            return found.astype(kinds[0], copy=False)
+        return found
 
     def concatenate(self, arrays: Any, axis: int = 0, **options: Any) -> Any:
         """cupy.concatenate; part by part in a capture, where CuPy would copy a list of addresses from the host."""

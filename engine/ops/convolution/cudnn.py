@@ -120,9 +120,8 @@ def _by_cudnn(
     return made
 
 
-_results: LRU[tuple[object, ...], Callable[[ArrayModule], Array]] = LRU(
-    PLANS
-)  # by kind of call: makes what is written to
+# by what a call is made of: what makes the array that it writes
+_results: LRU[tuple[object, ...], Callable[[ArrayModule], Array]] = LRU(PLANS)
 
 
 def _lies_as(array: Array, given: Array) -> bool:

@@ -253,9 +253,10 @@ def _in_parts(
     if last is None:
         return None
     empty = (getattr(xp, "backend", None) and xp.backend.xp.empty) or xp.empty  # of the current device, as launches are
+    inputs, outputs = len(arrays), len(made)  # numbers alone: what is cached must hold no array of this call
 
     def call(grid: Any, block: Any, args: Sequence[Any]) -> None:
-        given, results = args[: len(arrays)], args[len(arrays) : len(arrays) + len(made)]
+        given, results = args[:inputs], args[inputs : inputs + outputs]
         between = [empty((count, *row_shape), k) for k in kinds]
         for ready, places, share in steps:
             from_there = [_after(a, p) if p else a for a, p in zip(given, places)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,22 @@ def test_complex_half_is_refused_in_a_sentence(gpu: Any) -> None:
     for call in (lambda: x * 2j, lambda: x.to(engine.complex32), lambda: engine.complex(x, x)):
         with pytest.raises(RuntimeError, match=r"complex32 .* is not available on CUDA: .* use complex64"):
             call()
+
+
+def test_a_choice_takes_the_type_that_numpy_gives(gpu: Any) -> None:
+    xp, half = gpu.xp, engine.ones(2, dtype=engine.bfloat16, device="cuda")._array
+    some, whole = xp.asarray(1) == 1, engine.ones(2, dtype=engine.int32, device="cuda")._array
+    assert xp.where(some, half, half).dtype == half.dtype == xp.where(some, 0.0, half).dtype
+    found = xp.where(xp.logical_not(some), whole, 1.5)
+    assert found.dtype == np.float64 and found.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("shape", [(40_001,), (20_000, 40)])
+def test_what_is_cached_of_a_reduction_holds_no_array(shape: tuple[int, ...], gpu: Any) -> None:
+    x = engine.ones(shape, device="cuda")
+    _ = x.sum(0), x.sum()
+    gc.collect()
+    before = cuda.memory_allocated()
+    del x, _
+    gc.collect()
+    assert before - cuda.memory_allocated() >= 4 * int(np.prod(shape))
