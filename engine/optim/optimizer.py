@@ -6,6 +6,7 @@ https://docs.pytorch.org/docs/2.13/optim.html#base-class
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 import weakref
 from collections import OrderedDict, defaultdict
@@ -439,8 +440,12 @@ def advance(step: Tensor) -> float:
         raise RuntimeError("a step counter on the GPU is not known to the host: do one step before the capture")
     if value is None:
         value = array.item() + 1
-    if not _replaying:
-        _uncounted.append(array)  # in a capture recorded: each replay counts
+    if not _replaying:  # in a capture recorded: each replay counts
+        later = getattr(_counting, "later", None)
+        if later is None:
+            array += 1
+        else:
+            later.append(array)
     if recording is None:
         if known is None or known[0]() is not step:
             forget = lambda ref, key=id(step): _known_steps.pop(key, None)
@@ -451,16 +456,11 @@ def advance(step: Tensor) -> float:
     return value
 
 
-def _count() -> None:
-    """Add one to the step counters on a GPU that `advance` has seen, all in one launch."""
-    jobs: list[Any] = []
-    while _uncounted:
-        jobs.append(((_uncounted.pop(),), ()))
-    if not jobs:
-        return
-    graph = _update.recording([wrap(jobs[0][0][0])])
+def _count(counters: list[Any]) -> None:
+    """Add one to step counters on a GPU, all in one launch."""
+    graph = _update.recording([wrap(counters[0])])
     steps = None if graph is None else list(graph.steps)
-    _update.run(_add_one, jobs, 0)
+    _update.run(_add_one, [((counter,), ()) for counter in counters], 0)
     if graph is not None:
         graph.steps = steps  # there are no numbers to write before a replay
 
@@ -469,7 +469,7 @@ def _add_one(xp: Any, scratch: list, numbers: tuple, counter: Any) -> None:
     xp.add(counter, 1, out=counter)
 
 
-_uncounted: list[Any] = []
+_counting = threading.local()
 
 
 # step counters on a GPU (capturable=True, fused=True), which the host counts as well: (tensor, value, its version)
@@ -562,6 +562,16 @@ class BlockOptimizer(Optimizer):
         return loss
 
     def _step_group(self, group: dict, rescale: float | None) -> None:
+        counters: list[Any] = []
+        _counting.later = counters  # `advance` hands those on a GPU over
+        try:
+            self._update_group(group, rescale)
+        finally:  # also where it fails half way: the host has counted
+            _counting.later = None
+            if counters:
+                _count(counters)
+
+    def _update_group(self, group: dict, rescale: float | None) -> None:
         if group.get("differentiable"):
             raise NotImplementedError(
                 f"{type(self).__name__}(differentiable=True): gradients do not flow through an optimizer step here"
@@ -603,7 +613,6 @@ class BlockOptimizer(Optimizer):
                 )
             jobs.append(((p._array, grad._array, *(state[n]._array for n in names)), numbers))
             written.append(p)
-        _count()
         _update.run(self.kernel, jobs, self.temporaries)
         for p in written:
             p._vc[0] += 1

@@ -10,6 +10,7 @@ import pytest
 import engine
 from engine import optim
 from engine.optim.optimizer import required
+from tests.engine import standin
 from tests.engine.optim import problems
 
 KINDS = sorted({k for k, _ in problems.OPTIMIZERS.values()} - {"LBFGS"})
@@ -222,3 +223,19 @@ def test_sparse_gradients() -> None:
     p._grad = grad
     with pytest.raises(RuntimeError, match="Adam does not support sparse gradients, please consider SparseAdam"):
         optim.Adam([p]).step()
+
+
+@pytest.mark.cuda
+def test_counters_on_a_gpu_count_the_parameters_of_a_step_that_failed() -> None:
+    with standin.running():
+        good, bad = (engine.ones(2, device="cuda", requires_grad=True) for _ in range(2))
+        good.grad, bad.grad = engine.ones(2, device="cuda"), engine.ones(2, device="cuda")
+        other = engine.ones(2, device="cuda", requires_grad=True)
+        other.grad = engine.ones(2, device="cuda")
+        adam = optim.Adam([good, bad], capturable=True)
+        adam.step()
+        adam.state[bad].pop("exp_avg")
+        with pytest.raises(KeyError):
+            adam.step()
+        optim.Adam([other], capturable=True).step()  # has nothing to do with it
+        assert float(adam.state[good]["step"]) == 2.0
