@@ -269,7 +269,7 @@ def _pointwise(record: Op) -> bool:
 
 
 def _never_direct(record: Op, first: str | None) -> str:
-    """Return the text that says of which calls no launch is ever kept: of fewer elements than the op asks generated
+    """Return the text that says for which calls no launch is ever cached: of fewer elements than the op asks generated
     code for, where it says how many that is; "" for the others."""
     if first is None or record.blocks == "elements" or record.lists or record.large_by or len(record.tensors) > 1:
         return ""

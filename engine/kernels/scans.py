@@ -1,7 +1,7 @@
 """Kernels that walk one dim of contiguous arrays (before, length, after): reductions, scans, first of an order.
 
-Rows are what lies before the dim, or before and after it (`running_products`); nan counts as the largest of all, as in
-PyTorch.
+Rows are the elements before the dim, or before and after it (`running_products`); nan counts as the largest of all, as
+in PyTorch.
 """
 
 from __future__ import annotations

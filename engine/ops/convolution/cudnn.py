@@ -3,7 +3,7 @@
 float16, bfloat16 and float32 (TF32 where `torch.backends.cudnn.allow_tf32`), one to three dims, groups, dilation,
 channels-last memory as it is laid out.  What cuDNN has no engine for goes to im2col and products; so does float64: the
 frontend hands over the factors alpha and beta in float32, which cuDNN reads as float64 there, so that results are
-scaled by 5e-315 or by what lies beside them.
+scaled by 5e-315 or by whatever follows them in memory.
 """
 
 from __future__ import annotations
