@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from engine.kernels.form import Array, Kernel, Value, call, where
@@ -93,72 +93,77 @@ def _above(k: Kernel, value: Value, largest: Value) -> Value:
     return k.op("lor", value > largest, call("isnan", value))
 
 
-_WINDOWS = ("n", "m", "padding")
+_WINDOWS = ("h", "w", "rows", "m", "above", "left")
+Pair = tuple[int, int]
+
+
+def _within(place: Value, n: Value, zero: Value) -> Value:
+    """The place from 0 to n - 1 that is nearest."""
+    return where(place < 0, zero, where(place < n, place, n - 1))
 
 
 @functools.cache
-def max_of_windows(taps: int, stride: int) -> Callable[[str], Kernel]:
-    """x (rows, n) -> (rows, m), the maxima of windows of `taps` neighbours, `stride` apart.
+def max_of_windows(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
+    """x (planes, h, w) -> (planes, h', w'), the maxima of windows.  Rows are (planes, h').
 
-    A window that overhangs an end of the line has that end in it, so that a place beyond is read as the end's.
+    A window that overhangs an edge of the image has that edge in it, so that a place beyond is read as the edge's.
     """
 
     def write(type: str) -> Kernel:
         k = Kernel("max_of_windows", "rows")
         x, out = k.array("x", type), k.array("out", type, True)
-        n, m, padding = (k.scalar(name, "index") for name in _WINDOWS)
-        inside, behind = k.scalar("inside", "index"), k.scalar("behind", "index")  # windows that overhang no end
-        base, own, zero = k.index * n, k.index * m, k.constant(0, "index")
+        h, w, rows, m, above, left = (k.scalar(name, "index") for name in _WINDOWS)
+        inside, behind = k.scalar("inside", "index"), k.scalar("behind", "index")  # windows of a row within the image
+        own, zero = k.index * m, k.constant(0, "index")
+        top, plane = k.index % rows * stride[0] - above, k.index // rows * h
+        lines = [(plane + _within(top + tap, h, zero)) * w for tap in range(taps[0])]
 
-        def inner(j: Value) -> None:
-            start = base + j * stride - padding
-            largest = k.load(x, start)
-            for tap in range(1, taps):
-                largest = call("max", k.load(x, start + tap), largest)  # of nan, nan
-            k.store(out, own + j, largest)
+        def largest(places: Sequence[Value]) -> Value:
+            values = [k.load(x, line + place) for line in lines for place in places]
+            return functools.reduce(lambda found, value: call("max", value, found), values)  # of nan, nan
 
-        def outer(j: Value) -> None:
-            start, largest = j * stride - padding, k.variable(k.constant(-inf, type))
-            for tap in range(taps):
-                place = start + tap
-                place = where(place < 0, zero, where(place < n, place, n - 1))
-                k.set(largest, call("max", k.load(x, base + place), largest))
-            k.store(out, own + j, largest)
+        def overhanging(j: Value) -> None:
+            start = j * stride[1] - left
+            k.store(out, own + j, largest([_within(start + tap, w, zero) for tap in range(taps[1])]))
 
         with k.loop(zero, inside) as j:
-            outer(j)
+            overhanging(j)
         with k.each(behind - inside) as j:
-            inner(inside + j)
+            start = (inside + j) * stride[1] - left
+            k.store(out, own + inside + j, largest([start + tap for tap in range(taps[1])]))
         with k.loop(behind, m) as j:
-            outer(j)
+            overhanging(j)
         return k
 
     return write
 
 
 @functools.cache
-def max_of_windows_gradient(taps: int, stride: int) -> Callable[[str], Kernel]:
-    """grad (rows, m), x (rows, n) -> the gradient of x, added at the first maximum of each window or its last nan."""
+def max_of_windows_gradient(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
+    """grad (planes, h', w'), x (planes, h, w) -> the gradient of x, added at the first maximum of each window or its
+    last nan.  Rows are planes."""
 
     def write(type: str) -> Kernel:
         k = Kernel("max_of_windows_gradient", "rows")
         grad, x, out = k.array("grad", type), k.array("x", type), k.array("out", type, True)
-        n, m, padding = (k.scalar(name, "index") for name in _WINDOWS)
-        base, own, zero = k.index * n, k.index * m, k.constant(0, "index")
-        with k.each(n) as j:
+        h, w, rows, m, above, left = (k.scalar(name, "index") for name in _WINDOWS)
+        base, own, zero = k.index * h * w, k.index * rows * m, k.constant(0, "index")
+        with k.each(h * w) as j:
             k.store(out, base + j, k.constant(0.0, type))
-        with k.loop(zero, m) as j:
-            start = j * stride - padding
-            largest, chosen = k.variable(k.constant(-inf, type)), k.variable(where(start < 0, zero, start))
-            for tap in range(taps):
-                place = start + tap
-                place = where(place < 0, zero, where(place < n, place, n - 1))
-                value = k.load(x, base + place)
-                better = _above(k, value, largest)
-                k.set(largest, where(better, value, largest))
-                k.set(chosen, where(better, place, chosen))
-            at = base + chosen
-            k.store(out, at, k.load(out, at) + k.load(grad, own + j))
+        with k.loop(zero, rows) as i:
+            top, given = i * stride[0] - above, own + i * m
+            lines = [base + _within(top + tap, h, zero) * w for tap in range(taps[0])]
+            with k.loop(zero, m) as j:
+                start = j * stride[1] - left
+                places = [_within(start + tap, w, zero) for tap in range(taps[1])]
+                largest = k.variable(k.constant(-inf, type))
+                chosen = k.variable(lines[0] + places[0])
+                for place in [line + place for line in lines for place in places]:
+                    value = k.load(x, place)
+                    better = _above(k, value, largest)
+                    k.set(largest, where(better, value, largest))
+                    k.set(chosen, where(better, place, chosen))
+                k.store(out, chosen, k.load(out, chosen) + k.load(grad, given + j))
         return k
 
     return write
@@ -186,7 +191,7 @@ def reversed_rows(type: str) -> Kernel:
 
 
 @functools.cache
-def mean_of_windows(taps: tuple[int, int], stride: tuple[int, int]) -> Callable[[str], Kernel]:
+def mean_of_windows(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
     """x (planes, h, w) -> (planes, h', w'), the sums of windows / divisor; none overhangs.  Rows are (planes, h')."""
 
     def write(type: str) -> Kernel:
@@ -206,7 +211,7 @@ def mean_of_windows(taps: tuple[int, int], stride: tuple[int, int]) -> Callable[
 
 
 @functools.cache
-def mean_of_windows_gradient(taps: tuple[int, int]) -> Callable[[str], Kernel]:
+def mean_of_windows_gradient(taps: Pair) -> Callable[[str], Kernel]:
     """grad (planes, h', w') -> (planes, h, w), grad / divisor at each place of its window; windows lie side by side.
 
     Places of no window get 0.  Rows are (planes, h).

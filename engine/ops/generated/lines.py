@@ -23,6 +23,7 @@ from engine.ops.nn import _resample, embedding, resample
 from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
+_PLACES = 16  # of a window whose maximum is taken, each written out, too
 _tables: LRU[Any, Any] = LRU(512)
 
 
@@ -79,46 +80,42 @@ def _resampled_backward(xp, grad_output, spec):
     return _resampled(xp, grad_output, spec, True)
 
 
-# --- pooling of signals: images of one line
+# --- pooling
 
 
-def _windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, int, int] | None:
-    """(taps, stride, padding) of windows along the only line of images; None for others."""
-    if input.ndim != 4 or input.shape[2] != 1 or kernel_size[0] != 1 or padding[0] or not plain(input):
+def _maxima(input: Any, out: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> list[int] | None:
+    """What the kernels of maxima of windows are passed; None for what they do not serve."""
+    if len(out) != 2 or not plain(input) or prod(kernel_size) > _PLACES:
         return None
-    taps = kernel_size[1]
-    return (taps, stride[1], padding[1]) if taps <= _TAPS and (dilation[1] == 1 or taps == 1) else None
+    if any(d != 1 and taps != 1 for d, taps in zip(dilation, kernel_size)):
+        return None
+    (h, w), (rows, m), (above, left) = input.shape[2:], out, padding
+    inside = min(m, -(-left // stride[1]))  # windows before it begin before the row
+    behind = max(inside, min(m, (w + left - kernel_size[1]) // stride[1] + 1))  # those from it on end after it
+    return [h, w, rows, m, above, left, inside, behind]
 
 
-def _is_line(input: Any, *rest: Any) -> bool:
-    return len(input.shape) == 4 and input.shape[2] == 1
-
-
-@kernel(pooling.max_pool2d_values, "cpu", only_launches=True, serves=_is_line)
+@kernel(pooling.max_pool2d_values, "cpu", only_launches=True)
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
-    found = _windows(input, kernel_size, stride, padding, dilation)
-    if found is None:
+    out = pooling.PoolGeometry.of(kernel_size, stride, padding, dilation).output_size(input.shape[2:], ceil_mode)
+    sizes = _maxima(input, out, kernel_size, stride, padding, dilation)
+    if sizes is None:
         return NotImplemented
-    (taps, step, pad), n = found, input.shape[3]
-    geometry = pooling.PoolGeometry.of(kernel_size, stride, padding, dilation)
-    m = geometry.output_size(input.shape[2:], ceil_mode)[1]
-    inside = min(m, -(-pad // step))  # windows before it begin before the line
-    behind = max(inside, min(m, (n + pad - taps) // step + 1))  # those from it on end after the line
-    made = xp.empty((*input.shape[:3], m), input.dtype)
-    count = prod(input.shape[:3])
-    run(lines.max_of_windows(taps, step), [input, made], [n, m, pad, inside, behind], count, m * taps)
+    made = xp.empty((*input.shape[:2], *out), input.dtype)
+    write = lines.max_of_windows(tuple(kernel_size), tuple(stride))
+    run(write, [input, made], sizes, made.size // out[1], out[1] * prod(kernel_size))
     return made
 
 
-@kernel(pooling.max_pool_gradient, "cpu", only_launches=True, serves=_is_line)
+@kernel(pooling.max_pool_gradient, "cpu", only_launches=True)
 def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
-    found = _windows(input, kernel_size, stride, padding, dilation)
-    if found is None or not plain(grad_output, input):
+    out = grad_output.shape[2:]
+    sizes = _maxima(input, out, kernel_size, stride, padding, dilation)
+    if sizes is None or not plain(grad_output, input):
         return NotImplemented
-    (taps, step, pad), (n, m) = found, (input.shape[3], grad_output.shape[3])
     made = xp.empty(input.shape, input.dtype)
-    count = prod(input.shape[:3])
-    run(lines.max_of_windows_gradient(taps, step), [grad_output, input, made], [n, m, pad], count, m * taps)
+    write = lines.max_of_windows_gradient(tuple(kernel_size), tuple(stride))
+    run(write, [grad_output, input, made], sizes[:6], prod(input.shape[:2]), prod(out) * prod(kernel_size))
     return made
 
 

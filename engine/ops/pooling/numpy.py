@@ -156,7 +156,9 @@ def bases(xp: Any, size: Any, out: Any, stride: Any) -> Any:
 
 
 def window_argmax(xp: Any, x: Any, y: Any, geometry: PoolGeometry) -> Any:
-    """The flat index of the first element of each window that equals its maximum y, or is nan.  -> (N, C, *out) int64.
+    """The flat index of the first element of each window that equals its maximum y, or of its last nan.
+
+    -> (N, C, *out) int64.
 
     Which element it is goes into a byte: of (8, 32, 64, 64) in windows of 2 x 2 in 1.6 ms, with indices 5.
     """
@@ -173,19 +175,33 @@ def window_argmax(xp: Any, x: Any, y: Any, geometry: PoolGeometry) -> Any:
         for i, (windows, meeting, _) in enumerate(taps, 1):
             seen = part[meeting]
             hit = seen == top[windows]
-            if nan:
-                hit |= seen != seen
             target = rank[windows]
             xp.maximum(target, hit.astype(kind) * rank.dtype.type(i), out=target)
+            if nan:  # whose maximum is nan: nothing equals that
+                target[...] = xp.where((seen != seen) & (target == 0), rank.dtype.type(i), target)
         xp.add(xp.take(offsets, rank), base, out=result[block])
     return result
 
 
+def _place(xp: Any, x: Any, axis: int, nan: bool) -> Any:
+    """The place of the first maximum along an axis or, where `nan` says that there are some, of the last nan."""
+    found = xp.argmax(x, axis=axis, keepdims=True)
+    if nan:
+        none = x != x
+        last = x.shape[axis] - 1 - xp.argmax(xp.flip(none, axis), axis=axis, keepdims=True)
+        found = xp.where(none.any(axis=axis, keepdims=True), last, found)
+    return found
+
+
 def adaptive_argmax(xp: Any, x: Any, size: Any) -> Any:
-    """The flat index of the first maximum of each adaptive window.  x (N, C, *) -> (N, C, *size) int64."""
+    """The flat index of the first maximum of each adaptive window, or of its last nan.  x (N, C, *) -> (N, C, *size)
+    int64.
+    """
     spatial = x.shape[2:]
+    nan = x.dtype.kind in "fV" and bool((x != x).any())
     if prod(size) == 1:
-        return xp.argmax(x.reshape(*x.shape[:2], -1), axis=2).reshape(*x.shape[:2], *size).astype("int64")
+        found = _place(xp, x.reshape(*x.shape[:2], -1), 2, nan)
+        return found.reshape(*x.shape[:2], *size).astype("int64")
     index = xp.broadcast_to(xp.arange(prod(spatial)).reshape((1, 1, *spatial)), x.shape)
     values = x
     for axis, n, m in reversed(list(zip(range(2, x.ndim), spatial, size))):  # rows first: the first in memory wins
@@ -195,7 +211,7 @@ def adaptive_argmax(xp: Any, x: Any, size: Any) -> Any:
         for i in range(m):
             window = (slice(None),) * axis + (slice(i * n // m, -((-(i + 1) * n) // m)),)
             part, where = values[window], index[window]
-            best = xp.argmax(part, axis=axis, keepdims=True)
+            best = _place(xp, part, axis, nan)
             tops.append(xp.take_along_axis(part, best, axis=axis))
             places.append(xp.take_along_axis(where, best, axis=axis))
         values, index = xp.concatenate(tops, axis=axis), xp.concatenate(places, axis=axis)

@@ -75,11 +75,41 @@ def test_pooling_of_nan_and_of_nothing_finite() -> None:
     agree("max_pool_gradient", np.arange(10, dtype="float32").reshape(y.shape), x, y, *geometry)
 
 
-def test_pooling_of_images_is_left() -> None:
-    (x,) = arrays((1, 2, 4, 4))
-    assert left("max_pool2d_values", x, (2, 2), (2, 2), (0, 0), (1, 1), False)
-    assert left("max_pool2d_values", x[:, :, :1].copy(), (1, 2), (1, 1), (0, 0), (1, 2), False)
-    assert left("max_pool2d_values", x[:, :, :1].copy(), (1, 9), (1, 1), (0, 4), (1, 1), False)
+IMAGES = [
+    ((6, 8), (2, 2), (2, 2), (0, 0)),
+    ((7, 9), (2, 2), (2, 2), (0, 0)),
+    ((7, 9), (3, 3), (2, 2), (1, 1)),
+    ((5, 4), (3, 2), (1, 3), (1, 0)),
+    ((4, 12), (4, 4), (3, 2), (2, 2)),
+    ((1, 3), (1, 1), (1, 2), (0, 0)),
+    ((3, 1), (2, 1), (1, 1), (1, 0)),
+]
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("size,taps,stride,padding", IMAGES)
+def test_maxima_of_windows_of_images(size: Any, taps: Any, stride: Any, padding: Any, ceil_mode: bool) -> None:
+    x = np.random.default_rng(0).permutation(6 * size[0] * size[1]).reshape(2, 3, *size).astype("float32")
+    geometry = taps, stride, padding, (1, 1)
+    agree("max_pool2d_values", x, *geometry, ceil_mode)
+    y = OPS["max_pool2d_values"].kernel(np, x, *geometry, ceil_mode)
+    agree("max_pool_gradient", np.arange(y.size, dtype="float32").reshape(y.shape), x, y, *geometry)
+
+
+def test_maxima_of_images_with_nan_infinities_and_equals() -> None:
+    x = np.array([[1, 1, np.nan, 2], [1, 1, 3, np.nan], [-np.inf] * 4, [np.inf, -np.inf, np.inf, 0]], "float32")
+    x = np.concatenate([x, x.T[::-1]]).reshape(1, 2, 4, 4).copy()
+    for geometry in (((2, 2), (2, 2), (0, 0), (1, 1)), ((3, 3), (1, 1), (1, 1), (1, 1))):
+        agree("max_pool2d_values", x, *geometry, False)
+        y = OPS["max_pool2d_values"].kernel(np, x, *geometry, False)
+        agree("max_pool_gradient", np.arange(y.size, dtype="float32").reshape(y.shape), x, y, *geometry)
+
+
+def test_maxima_of_dilated_and_of_wide_windows_are_left() -> None:
+    (x,) = arrays((1, 2, 8, 20))
+    assert left("max_pool2d_values", x, (2, 2), (2, 2), (0, 0), (1, 2), False)
+    assert left("max_pool2d_values", x, (3, 6), (1, 1), (0, 0), (1, 1), False)
+    assert left("max_pool2d_values", x.astype("float16"), (2, 2), (2, 2), (0, 0), (1, 1), False)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "bool", "int16"])

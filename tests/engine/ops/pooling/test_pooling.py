@@ -16,13 +16,17 @@ def _values(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> np.nda
 
 
 def _firsts(x: np.ndarray, windows: list[list[list[int]]]) -> np.ndarray:
-    """The flat index of the first maximum of each window; windows: places along each dim, for each output along it."""
+    """The flat index of the first maximum of each window, or of its last nan, as in PyTorch; windows: places along each
+    dim, for each output along it.
+    """
     size = x.shape[2:]
     rows = x.reshape(-1, int(np.prod(size)))
     found = []
     for places in itertools.product(*windows):
         flat = [int(np.ravel_multi_index(at, size)) for at in itertools.product(*places)]
-        found.append(np.array(flat)[np.argmax(rows[:, flat], axis=1)])
+        values = rows[:, flat]
+        last = len(flat) - 1 - np.argmax(np.isnan(values)[:, ::-1], axis=1)
+        found.append(np.array(flat)[np.where(np.isnan(values).any(axis=1), last, np.argmax(values, axis=1))])
     return np.stack(found, -1).reshape(*x.shape[:2], *(len(w) for w in windows))
 
 
@@ -54,7 +58,7 @@ GEOMETRIES = [
 def test_indices_are_of_first_maxima(size: tuple, kernel: tuple, stride: tuple, padding: tuple, nan: bool) -> None:
     x = _values((2, 3, *size), 1)
     if nan:
-        x[0, 1, 3, 5] = np.nan
+        x[0, 1, 3, 5] = x[0, 1, 4, 4] = x[0, 1, 8, 9] = np.nan
     windows = [
         [[p for p in range(o * s - q, o * s - q + k) if 0 <= p < n] for o in range((n + 2 * q - k) // s + 1)]
         for n, k, s, q in zip(size, kernel, stride, padding)
@@ -98,11 +102,11 @@ def test_adaptive_maxima_of_sequences(size: int) -> None:
 
 def test_adaptive_maxima_of_nan() -> None:
     x = _values((1, 2, 6, 6), 4)
-    x[0, 1, 4, 2] = np.nan
-    for size in (1, 2, 4):
+    x[0, 1, 4, 2] = x[0, 1, 3, 5] = x[0, 1, 0, 1] = np.nan
+    for size in (1, 2, 3, 4):
         values, index = F.adaptive_max_pool2d(engine.tensor(x), size, return_indices=True)
-        bad = np.isnan(values.numpy())
-        assert bad.any() and (index.numpy()[bad] == 26).all() and not bad[0, 0].any()
+        windows = [[list(range(o * 6 // size, -(-(o + 1) * 6 // size))) for o in range(size)]] * 2
+        _same(x, values, index, _firsts(x, windows))
 
 
 def test_adaptive_maxima_have_second_gradients() -> None:
