@@ -1,5 +1,8 @@
 """A cache of files under a digest of their inputs: compiled kernels.  Safe among processes; a lost file is made
-again."""
+again.
+
+What writes imports `tempfile` and `shutil` itself: they take longer to load than most processes need to look here.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import shutil
-import tempfile
 import threading
 import warnings
 import weakref
@@ -28,6 +29,8 @@ def _digest(parts: Sequence[str]) -> str:
 def _remove(folder: Path, process: int) -> None:
     """Remove the folder that `process` made; a child that was forked leaves it to its parent."""
     if os.getpid() == process:
+        import shutil
+
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -59,6 +62,8 @@ class Cache:
     @functools.cached_property
     def folder(self) -> Path:
         """The folder of the files: the preferred one, or a temporary one where that cannot be written."""
+        import tempfile
+
         wanted = self.wanted()
         try:
             wanted.mkdir(parents=True, exist_ok=True)
@@ -88,6 +93,8 @@ class Cache:
         """Return the file that `make(path)` writes, or the one it wrote before for the same `parts`."""
         path = self._path(parts, suffix)
         if not path.exists():
+            import tempfile
+
             with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as work:
                 made = Path(work) / ("made" + suffix)
                 make(made)
@@ -117,6 +124,8 @@ class Cache:
     def put(self, parts: Sequence[str], suffix: str, made: bytes) -> None:
         """Write the bytes of `parts`, in place of older ones; a reader meanwhile finds either.
         OSError where the folder cannot be written."""
+        import tempfile
+
         path = self.path(parts, suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix="making-", delete=False) as file:

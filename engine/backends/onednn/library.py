@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from engine.backends.cpu import threads
@@ -126,9 +125,9 @@ def _candidates() -> Iterator[str]:
         if folder:
             for name in names:
                 for sub in ("lib", "Library/bin"):
-                    path = Path(folder, sub, name)
-                    if path.exists():
-                        yield str(path)
+                    path = os.path.join(folder, sub, name)
+                    if os.path.exists(path):
+                        yield path
     yield from _of_wheel(names)
     yield from names  # as the system's loader finds it
 

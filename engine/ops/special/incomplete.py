@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from fractions import Fraction
 from typing import Any
 
 from engine.dispatch import derivative, op, samples
@@ -39,19 +38,21 @@ def _upper_fraction(xp: Any, a: Any, x: Any, steps: int) -> Any:
 
 
 _LARGE_A = 200.0  # from which Temme's expansion is good to some 1e-15
-_STIRLING_G = (
-    1,
-    Fraction(1, 12),
-    Fraction(1, 288),
-    Fraction(-139, 51840),
-    Fraction(-571, 2488320),
-    Fraction(163879, 209018880),
-)
 
 
 @functools.cache
 def _temme() -> list[list[float]]:
     """The Taylor coefficients in eta of the functions C_k of Temme's expansion (DLMF 8.12.9 to 8.12.12)."""
+    from fractions import Fraction  # with decimal: 3 ms at start-up, for what few programs compute
+
+    stirling = (
+        1,
+        Fraction(1, 12),
+        Fraction(1, 288),
+        Fraction(-139, 51840),
+        Fraction(-571, 2488320),
+        Fraction(163879, 209018880),
+    )
     terms = 56
     alpha = [Fraction(0), Fraction(1), Fraction(1, 3)]
     for n in range(3, terms + 16):
@@ -59,8 +60,8 @@ def _temme() -> list[list[float]]:
         alpha.append(((alpha[n - 1] - known) / (n + 1)).limit_denominator(10**40))
     first = [(n + 2) * alpha[n + 2] - (n == 0) for n in range(terms + 12)]
     rows = [first]
-    for k in range(1, len(_STIRLING_G)):
-        before, g = rows[-1], _STIRLING_G[k] * (-1) ** k
+    for k in range(1, len(stirling)):
+        before, g = rows[-1], stirling[k] * (-1) ** k
         rows.append([g * first[n] + (n + 2) * before[n + 2] for n in range(len(before) - 2)])
     return [[float(c) for c in row[:terms]] for row in rows]
 
