@@ -2,9 +2,10 @@
 
 A network at batch 1 is fifty kernels of some 50 us.  To hand each to other threads and to wait for them takes 5 to
 60 us of that, and what Python does between them more, since a kernel leaves nothing of it in the caches.  Here threads
-come once: each takes jobs of a stage by a counter, and goes on when all of the stage are done, whoever did them.  So a
-thread that comes late, or not at all, is not waited for.  A job is a chain of steps, which one thread does in turn, for
-results that stay in its cache.
+come once: each takes jobs of a stage, those of its own share first, then what others have left, and goes on when all
+of the stage are done, whoever did them.  So a thread that comes late, or not at all, is not waited for; and where all
+come, each finds in its own cache what it made in the stage before: the shares of two stages that go by the same rows
+are the same rows.  A job is a chain of steps, which one thread does in turn, for results that stay in its cache.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ Stage = Sequence[Sequence[Sequence[Step]]]  # of a thread, of a job
 _SPINS = 1 << 11  # looks at a counter, some 40 us, after each of which a thread that waits sleeps for a moment
 _MOMENT = 20  # microseconds; at least, since to wake takes 50
 
-# data: threads that have come, stages, the address of usleep, nothing; then 8 numbers a stage: jobs taken, jobs
-# done, jobs, the address of (steps, how many) of each, how many bytes further those of the next thread are, nothing.
+# data: threads that have come, stages, the address of usleep, threads that may come; then 8 numbers a stage: jobs done,
+# jobs, the address of (steps, how many) of each, how many bytes further those of the next thread are, the address of
+# marks, 16 bytes apart: 1 for each job that somebody has taken.
 _TEXT = """
 define void @KERNEL(ptr %data, i64, i64) {
 entry:
@@ -38,6 +40,8 @@ entry:
   %stages = load i64, ptr %of_stages
   %of_sleep = getelementptr i64, ptr %data, i64 2
   %sleep = load ptr, ptr %of_sleep
+  %of_members = getelementptr i64, ptr %data, i64 3
+  %members = load i64, ptr %of_members
   br label %stage
 stage:
   %s = phi i64 [ 0, %entry ], [ %following, %over ]
@@ -46,23 +50,39 @@ stage:
 begin:
   %eight = mul i64 %s, 8
   %at = add i64 %eight, 4
-  %taken = getelementptr i64, ptr %data, i64 %at
-  %done = getelementptr i64, ptr %taken, i64 1
-  %of_count = getelementptr i64, ptr %taken, i64 2
+  %done = getelementptr i64, ptr %data, i64 %at
+  %of_count = getelementptr i64, ptr %done, i64 1
   %count = load i64, ptr %of_count
-  %of_jobs = getelementptr i64, ptr %taken, i64 3
+  %of_jobs = getelementptr i64, ptr %done, i64 2
   %all = load ptr, ptr %of_jobs
-  %of_apart = getelementptr i64, ptr %taken, i64 4
+  %of_apart = getelementptr i64, ptr %done, i64 3
   %stride = load i64, ptr %of_apart
+  %of_marks = getelementptr i64, ptr %done, i64 4
+  %marks = load ptr, ptr %of_marks
   %mine = mul i64 %stride, %me
   %jobs = getelementptr i8, ptr %all, i64 %mine
+  %of_shares = mul i64 %me, %count
+  %share = udiv i64 %of_shares, %members
   br label %take
 take:
-  %k = atomicrmw add ptr %taken, i64 1 monotonic
-  %left = icmp slt i64 %k, %count
-  br i1 %left, label %job, label %wait
-job:
+  %tried = phi i64 [ 0, %begin ], [ %after, %seek ], [ %after, %claim ], [ %after, %finished ]
+  %did = phi i64 [ 0, %begin ], [ %did, %seek ], [ %did, %claim ], [ %did_more, %finished ]
+  %left = icmp slt i64 %tried, %count
+  br i1 %left, label %seek, label %report
+seek:
+  %after = add i64 %tried, 1
+  %from_share = add i64 %share, %tried
+  %k = urem i64 %from_share, %count
   %two = mul i64 %k, 2
+  %mark = getelementptr i64, ptr %marks, i64 %two
+  %state = load atomic i64, ptr %mark monotonic, align 8
+  %free = icmp eq i64 %state, 0
+  br i1 %free, label %claim, label %take
+claim:
+  %was = atomicrmw xchg ptr %mark, i64 1 monotonic
+  %won = icmp eq i64 %was, 0
+  br i1 %won, label %job, label %take
+job:
   %of_steps = getelementptr i64, ptr %jobs, i64 %two
   %first = load ptr, ptr %of_steps
   %of_many = getelementptr i64, ptr %of_steps, i64 1
@@ -86,10 +106,13 @@ step:
   %next = add i64 %n, 1
   br label %chain
 finished:
-  %before = atomicrmw add ptr %done, i64 1 release
+  %did_more = add i64 %did, 1
   br label %take
+report:
+  %before = atomicrmw add ptr %done, i64 %did release
+  br label %wait
 wait:
-  %spins = phi i64 [ 1, %take ], [ %again, %pause ], [ %again, %rest ]
+  %spins = phi i64 [ 1, %report ], [ %again, %pause ], [ %again, %rest ]
   %seen = load atomic i64, ptr %done acquire, align 8
   %ready = icmp sge i64 %seen, %count
   br i1 %ready, label %over, label %look
@@ -117,7 +140,7 @@ _PAUSES = {
 }
 _PAUSES |= {"amd64": _PAUSES["x86_64"], "arm64": _PAUSES["aarch64"]}
 _MEMBER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-_HEAD, _STAGE = 4, 8  # numbers
+_HEAD, _STAGE, _MARK = 4, 8, 2  # numbers
 
 
 @functools.cache
@@ -154,12 +177,16 @@ class Program:
         data = self._data = buffer[skipped : skipped + size]
         data[1:3] = len(stages), _sleep()
         records = data[_HEAD:].reshape(-1, _STAGE)
-        self._counters = records[:, :2]
+        self._done = records[:, 0]
+        marks = np.zeros(8 + _MARK * sum(len(stage[0]) for stage in stages), np.int64)
+        self._marks = marks[-(marks.ctypes.data // 8) % 8 :]  # a line of the cache has those of four jobs
+        at = self._marks.ctypes.data
         for stage, record in zip(stages, records):
             table = np.array([self._chain(job) for jobs in stage for job in jobs], np.int64)
             self._retained.append(table)
             stride = table[0].nbytes * len(stage[0]) if len(stage) > 1 else 0
-            record[2:5] = len(stage[0]), table.ctypes.data, stride
+            record[1:5] = len(stage[0]), table.ctypes.data, stride, at
+            at += _MARK * 8 * len(stage[0])
         self._address = data.ctypes.data
 
     def _chain(self, steps: Sequence[Step]) -> tuple[int, int]:
@@ -168,6 +195,8 @@ class Program:
         return table.ctypes.data, len(steps)
 
     def __call__(self) -> None:
-        self._data[0] = 0
-        self._counters.fill(0)
-        team.every(self._member, self._address, min(self._most, threads.get_num_threads()))
+        members = min(self._most, threads.get_num_threads())
+        self._data[0], self._data[3] = 0, members
+        self._done.fill(0)
+        self._marks.fill(0)
+        team.every(self._member, self._address, members)
