@@ -500,28 +500,12 @@ def cond(A: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
 
 # those whose first parameter, A or x in the documentation, is "input" to torch's parser
 _INPUT = frozenset(
-    [
-        "cholesky",
-        "cholesky_ex",
-        "cond",
-        "eig",
-        "eigh",
-        "eigvals",
-        "eigvalsh",
-        "householder_product",
-        "lstsq",
-        "matrix_exp",
-        "matrix_norm",
-        "matrix_power",
-        "matrix_rank",
-        "norm",
-        "pinv",
-        "solve_triangular",
-        "tensorinv",
-        "tensorsolve",
-        "vector_norm",
-    ]
+    """cholesky cholesky_ex cond eig eigh eigvals eigvalsh householder_product lstsq matrix_exp matrix_norm matrix_power
+    matrix_rank norm pinv solve_triangular tensorinv tensorsolve vector_norm""".split()
 )
+_SECOND = {"lstsq": {"B": "b"}, "tensorsolve": {"B": "other"}}  # likewise
 for _name in __all__:  # arguments are checked against the annotations, under torch's inner names
-    if isinstance(globals()[_name], FunctionType):
-        globals()[_name] = checked(globals()[_name], name="linalg_" + _name, first="input" * (_name in _INPUT))
+    _function = globals()[_name]
+    if isinstance(_function, FunctionType):
+        _first = {_function.__code__.co_varnames[0]: "input"} if _name in _INPUT else {}
+        globals()[_name] = checked(_function, name="linalg_" + _name, inner=_first | _SECOND.get(_name, {}))

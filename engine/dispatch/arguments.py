@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -305,11 +305,12 @@ def checked(
     function: FunctionType,
     several: tuple[tuple[int, int], ...] = (),
     name: str = "",
-    first: str = "",
+    inner: Mapping[str, str] | None = None,
 ) -> FunctionType:
     """`function` with its arguments checked; itself where none is annotated, or any number of them are taken.
 
-    `name` and `first`: what errors call it and its first parameter, if not by their names.
+    `name`: what errors call it, if not by its name.  `inner`: the names that torch's parser has for parameters whose
+    documents have others; calls may use both, errors say these.
     The source that checks is written at the first call: README.md.
     """
     function.several = several  # type: ignore[attr-defined]  # its ops ask for it too
@@ -326,7 +327,7 @@ def checked(
         if own.__code__ is not code:  # a method, too, to which a listener has come meanwhile
             own = copied(own, code)
             own.__annotations__ = annotations
-        _compile_into(public, own, namespace, several, name or function.__name__, first)
+        _compile_into(public, own, namespace, several, name or function.__name__, inner or {})
         return public
 
     namespace["_compile_"] = compile_now
@@ -363,7 +364,7 @@ def _compile_into(
     namespace: dict[str, object],
     several: tuple[tuple[int, int], ...],
     name: str,
-    first: str,
+    inner: Mapping[str, str],
 ) -> None:
     code = function.__code__
     count, keyword = code.co_argcount, code.co_kwonlyargcount
@@ -376,7 +377,7 @@ def _compile_into(
         tuple(kind(n, function.__annotations__.get(n), defaults.get(n, ...), i >= count) for i, n in enumerate(names)),
         several,
     )
-    aliases = _numpys(names)
+    aliases = _numpys(names) | {theirs: own for own, theirs in inner.items()}
     lines, late = renamed(aliases, names[:count], defaults)
     head = [f"{n}=_d_{n}" if n in defaults else f"{n}=MISSING" if n in late else n for n in names]
     call = [*names[:count]]
@@ -396,9 +397,9 @@ def _compile_into(
         f"        {', '.join(names)}, = check_arguments(_arguments, _name, ({', '.join(names)},))\n"
         f"    return _function({', '.join(call)})\n"
     )
-    if first:
-        named = arguments.kinds[0]._replace(name=first)
-        arguments = arguments._replace(kinds=(named, *arguments.kinds[1:]))
+    if inner:
+        named = tuple(k._replace(name=inner.get(k.name, k.name)) for k in arguments.kinds)
+        arguments = arguments._replace(kinds=named)
     namespace.update(
         {"_d_" + n: v for n, v in defaults.items()},
         _arguments=arguments,

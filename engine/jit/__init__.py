@@ -74,9 +74,9 @@ else:
 
     def __getattr__(name: str) -> Any:
         if name in ("Block", "Graph", "Node", "Value"):
-            from engine.jit.archive import graphs
+            from engine.jit.archive import listing
 
-            return getattr(graphs, name)
+            return listing.Listing if name == "Graph" else getattr(listing, name)
         if name in _OBJECTS:
             from engine.jit.archive import objects
 

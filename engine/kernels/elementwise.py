@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.kernels.form import Array, Kernel, Value, compute_type
-from engine.kernels.trace import DType, DTypeLike, Number, Reader, Recorder, Trace, Traced, Untraceable, type_of
+from engine.kernels.trace import DType, DTypeLike, Number, Reader, Trace, Traced, TracedModule, Untraceable, type_of
 
 Class: TypeAlias = "str | tuple[bool, ...]"  # of an operand: "dense", or whether each stride is not 0
 
@@ -196,7 +196,7 @@ def recorded(
     for place, (slot, one) in enumerate(zip(slots, arrays)):
         one.value = kernel.load(slot, walk.offset(place, kernel.index))
         loaded.append(one.value)
-    found = code(Recorder(trace) if first is None else first(trace), *stands, **named)
+    found = code(TracedModule(trace) if first is None else first(trace), *stands, **named)
     results = list(found) if isinstance(found, tuple) else [] if found is None else [found]
     if not written and not all(isinstance(r, Traced) for r in results):
         raise Untraceable("a result that is no array")
@@ -263,7 +263,7 @@ def recorded_many(
                 for p, n in enumerate(given)
             ]
         )
-        code(Recorder(trace), scratch, numbers, *arrays)
+        code(TracedModule(trace), scratch, numbers, *arrays)
         for n, (table, one) in enumerate(zip(tables, arrays)):
             if one.value is not before[n] and n not in read:
                 k.store(table, at, one.value, which)

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Kernel, Value, both, call, compute_type, where
-from engine.kernels.trace import DType, DTypeLike, Recorder, Trace, Traced, Untraceable, type_of
+from engine.kernels.trace import DType, DTypeLike, Trace, Traced, TracedModule, Untraceable, type_of
 
 
 class Rows:
@@ -82,7 +82,7 @@ def reduced(rows: Rows, by: Sequence[str], code: Callable[..., Any], after: Call
 
         def one(j: Value, n: int = n, kinds: list[DType] = kinds) -> Value:
             given = [Traced(trace, rows.load(p, j), rows.dtypes[p]) for p in range(inputs)]
-            made = code(Recorder(trace), *given)
+            made = code(TracedModule(trace), *given)
             result: Traced = made[n] if isinstance(made, tuple) else made
             kinds.append(result.dtype)
             return result.value
@@ -94,7 +94,7 @@ def reduced(rows: Rows, by: Sequence[str], code: Callable[..., Any], after: Call
             found.append(Traced(trace, result, kinds[0]))
     with k.once():
         count = Traced(trace, k.cast(rows.width, "float64"), np.float64)
-        made = after(Recorder(trace), count, *found)
+        made = after(TracedModule(trace), count, *found)
         made = made if isinstance(made, tuple) else (made,)
         for n, one_result in enumerate(made):
             rows.store(rows.first + n, k.cast(one_result.value, compute_type(type_of(rows.dtypes[rows.first + n]))))

@@ -1,8 +1,8 @@
 """Records array code in the source form: what an op's own kernel does to each element, in one pass.
 
-A kernel of `engine/ops` is written with `xp` and arrays.  Called with `Recorder` for xp and `Traced` for the arrays it
-writes statements instead of computing, with numpy's own rules for types (each ufunc is asked).  So the formula of an op
-stands in one place, and a chain of numpy passes becomes one kernel.
+A kernel of `engine/ops` is written with `xp` and arrays.  Called with `TracedModule` for xp and `Traced` for the
+arrays it writes statements instead of computing, with numpy's own rules for types (each ufunc is asked).  So the
+formula of an op stands in one place, and a chain of numpy passes becomes one kernel.
 
 Note [Numbers in recorded kernels]
 Python numbers among the arguments (a slope, a learning rate) become parameters, so that another value needs no other
@@ -169,7 +169,7 @@ class Traced:
 
     def clip(self, low: object = None, high: object = None, out: Traced | None = None) -> Traced:
         """As numpy's."""
-        return Recorder(self.trace).clip(self, low, high, out=out)
+        return TracedModule(self.trace).clip(self, low, high, out=out)
 
     def __setitem__(self, mask: object, value: object) -> None:
         if mask is Ellipsis:
@@ -423,8 +423,8 @@ def _truth(v: Value) -> Value:
     return v.kernel.cast(v, "bool")
 
 
-class Recorder:
-    """The object that a traced kernel gets for `xp`."""
+class TracedModule:
+    """The array module that a traced kernel gets for `xp`."""
 
     pi, inf, nan, e, newaxis = np.pi, np.inf, np.nan, np.e, None
     ndarray, generic, dtype = Traced, np.generic, np.dtype

@@ -114,7 +114,7 @@ def _distance_dtype(name: str, array: Any, label: str = "") -> None:
         raise NotImplementedError(f"\"{name}\" not implemented for '{scalar_name(array)}'")
 
 
-_MODES = (
+CDIST_MODES = (
     "use_mm_for_euclid_dist_if_necessary",
     "use_mm_for_euclid_dist",
     "donot_use_mm_for_euclid_dist",
@@ -129,7 +129,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode="use_mm_for_eucli
     x1 (*a, n, d), x2 (*b, m, d) -> (*broadcast, n, m).  RuntimeError for sizes or dtypes that do not fit, or p < 0.
     https://docs.pytorch.org/docs/2.13/generated/torch.cdist.html
     """
-    if compute_mode not in _MODES:
+    if compute_mode not in CDIST_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
     a, b = x1._array, x2._array
     for label, x in (("X1", a), ("X2", b)):
@@ -150,7 +150,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode="use_mm_for_eucli
     if p != 2:
         return general_cdist(x1, x2, float(p))
     large = a.shape[-2] > 25 or b.shape[-2] > 25
-    return euclidean_cdist(x1, x2, compute_mode == _MODES[1] or (large and compute_mode == _MODES[0]))
+    return euclidean_cdist(x1, x2, compute_mode == CDIST_MODES[1] or (large and compute_mode == CDIST_MODES[0]))
 
 
 @composite(method=False)

@@ -104,3 +104,19 @@ def test_results_are_named():
     assert engine.qr(a).R.shape == (2, 2)
     assert type(engine.slogdet(a)).__name__ == "slogdet"
     assert type(L.slogdet(a)).__name__ == "linalg_slogdet"
+
+
+def test_names_of_torchs_parser_and_of_its_documents() -> None:
+    """torch 2.13 itself takes `input=`, and `b=` of lstsq, where its documents say A and B."""
+    A = engine.tensor([[2.0, 1.0], [1.0, 3.0]])
+    for name in ("cholesky", "cond", "eigvalsh", "matrix_exp", "matrix_norm", "matrix_rank", "norm", "pinv"):
+        function = getattr(engine.linalg, name)
+        assert engine.equal(function(input=A), function(A)) and engine.equal(function(A=A), function(A))
+    assert engine.linalg.vector_norm(input=A) == engine.linalg.vector_norm(x=A)
+    assert engine.equal(engine.linalg.lstsq(input=A, b=A).solution, engine.linalg.lstsq(A=A, B=A).solution)
+    assert engine.equal(engine.linalg.tensorsolve(input=A, other=A[0]), engine.linalg.tensorsolve(A, B=A[0]))
+    assert engine.equal(engine.linalg.matrix_power(input=A, n=2), A @ A)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'A'"):
+        engine.linalg.cond(p=2)
+    with pytest.raises(TypeError, match=r"linalg_lstsq\(\): argument 'b' \(position 2\) must be Tensor, not int"):
+        engine.linalg.lstsq(A, 3)

@@ -547,3 +547,13 @@ def test_limits_of_one_dtype_are_equal_and_cannot_be_assigned():
     ):
         with pytest.raises(TypeError, match=re.escape(message)):
             call()
+
+
+@pytest.mark.parametrize("size", [3, 1 << 17])
+@pytest.mark.parametrize("dtype", [engine.float32, engine.float16, engine.bfloat16, engine.int32, engine.uint8])
+def test_a_number_times_alpha_gives_way_to_the_tensors_dtype(dtype: engine.dtype, size: int) -> None:
+    x = engine.full((size,), 9, dtype=dtype)
+    for name, expected in (("add", 13), ("sub", 5), ("rsub", -16), ("subtract", 5)):
+        found = getattr(engine, name)(x, 2, alpha=2)
+        assert found.dtype is dtype and (found == engine.tensor(expected).to(dtype)).all()
+    assert x.add_(2, alpha=2).dtype is dtype and x[0] == 13

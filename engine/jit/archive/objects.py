@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from engine.core.grad_mode import mode
-from engine.jit.archive.graphs import Graph
 from engine.jit.archive.kinds import Kind, convert
+from engine.jit.archive.listing import Listing
 from engine.jit.archive.reading import graph_of
 from engine.jit.archive.registered import registered
 from engine.nn.modules.module import Module
@@ -102,12 +102,12 @@ class _Callable:
         return self.record.schema
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> Listing:
         """Its nodes and values."""
         return graph_of(self.program, self.record)
 
     @property
-    def inlined_graph(self) -> Graph:
+    def inlined_graph(self) -> Listing:
         """`graph`, with the nodes of what it calls."""
         return graph_of(self.program, self.record, inlined=True)
 
@@ -143,7 +143,7 @@ class ScriptFunction(_Callable):
         args, kwargs = checked(self.record, args, kwargs)
         return run(self.program, function, args, kwargs)
 
-    def graph_for(self, *args: Any, **kwargs: Any) -> Graph:
+    def graph_for(self, *args: Any, **kwargs: Any) -> Listing:
         """`graph`: it is the same for all arguments."""
         return self.graph
 
@@ -331,12 +331,12 @@ class RecursiveScriptModule(ScriptModule):
         return self.code, {f"c{i}": value for i, value in enumerate(values)}
 
     @property
-    def graph(self) -> Graph:
+    def graph(self) -> Listing:
         """`forward` as nodes and values."""
         return self.script_method().graph
 
     @property
-    def inlined_graph(self) -> Graph:
+    def inlined_graph(self) -> Listing:
         """`graph`, with the nodes of what it calls."""
         return self.script_method().inlined_graph
 
@@ -347,7 +347,7 @@ class RecursiveScriptModule(ScriptModule):
             raise RuntimeError(f"Method '{name}' is not defined in {type(self).Λname}")
         return ScriptMethod(self, record, type(self).Λprogram)
 
-    def graph_for(self, *args: Any, **kwargs: Any) -> Graph:
+    def graph_for(self, *args: Any, **kwargs: Any) -> Listing:
         """`graph`: it is the same for all arguments."""
         return self.graph
 

@@ -291,7 +291,10 @@ def _pop(x: Any, *rest: Any) -> Any:
 
 
 @aten("copy")
-def _copy(x: Any) -> Any:
+def _copy(x: Any, *source: Any) -> Any:
+    """A copy of a list or dictionary; of a tensor, one of its size and dtype with the elements of another."""
+    if isinstance(x, Tensor):
+        return torch.empty_like(x).copy_(*source)
     return x.copy() if isinstance(x, list | dict) else refuse_kind("copy", x)
 
 

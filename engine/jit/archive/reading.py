@@ -1,4 +1,4 @@
-"""The text of a compiled function, read into the nodes and values of `graphs.py`."""
+"""The text of a compiled function, read into the nodes and values of `listing.py`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from engine.jit.archive import schemas
-from engine.jit.archive.graphs import Block, Graph, Node, Value
 from engine.jit.archive.kinds import ANY, NONE, TENSOR, Kind, dotted, parse_kind
+from engine.jit.archive.listing import Block, Listing, Node, Value
 
 if TYPE_CHECKING:
     from engine.jit.archive.program import FunctionRecord, Program
@@ -24,8 +24,8 @@ _KIND_OF = {bool: "bool", int: "int", float: "float", str: "str", complex: "comp
 _ENDS = {ast.Break: "prim::BreakStmt", ast.Continue: "prim::ContinueStmt"}
 
 
-def graph_of(program: Program, record: FunctionRecord, inlined: bool = False) -> Graph:
-    """The graph of a function or method of a program; inlined: with the nodes of what it calls in place of calls."""
+def graph_of(program: Program, record: FunctionRecord, inlined: bool = False) -> Listing:
+    """The listing of a function or method of a program; inlined: with the nodes of what it calls in place of calls."""
     graph = _Reader(program, record, inlined).run(_definition(program, record))
     graph._origin = program, record
     return graph
@@ -43,13 +43,13 @@ class _Reader:
     def __init__(self, program: Program, record: FunctionRecord, inlined: bool) -> None:
         self.program, self.record, self.inlined = program, record, inlined
         self.depth = 0
-        self.graph = Graph()
+        self.graph = Listing()
         self.block: Block = self.graph
         self.names: dict[str, Value] = {}  # the value that a variable has here
         self.taken: set[str] = set()
         self.number = 0
 
-    def run(self, definition: ast.FunctionDef) -> Graph:
+    def run(self, definition: ast.FunctionDef) -> Listing:
         for name, kind, _ in self.record.parameters:
             self.names[name] = self.output(self.graph._param, kind, name)
         self.statements(definition.body)

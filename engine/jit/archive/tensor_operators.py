@@ -22,6 +22,7 @@ from engine.jit.archive.python_operators import ATEN, PRIM, aten, prim, refuse_k
 from engine.jit.archive.schemas import find
 from engine.ops import functions as torch
 from engine.ops.aten_operators import ATEN as OPERATORS
+from engine.ops.distance import CDIST_MODES
 from engine.tensor import Tensor
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -40,7 +41,7 @@ def _scaled(name: str) -> Callable[..., Any]:
     return scaled
 
 
-for _name in ("add", "sub", "rsub", "add_", "sub_"):
+for _name in ("add", "sub", "rsub", "add_", "sub_", "subtract", "subtract_"):
     ATEN[_name] = _scaled(_name)
 
 
@@ -65,8 +66,9 @@ def _view(x: Tensor, size: Any) -> Tensor:
 
 
 ATEN["_unsafe_view"] = ATEN["_reshape_alias"] = lambda x, size, *stride: torch.reshape(x, size)
-ATEN["alias"] = ATEN["lift_fresh"] = ATEN["lift"] = ATEN["detach_copy"] = lambda x: x
+ATEN["alias"] = ATEN["lift_fresh"] = ATEN["lift"] = lambda x: x
 ATEN["lift_fresh_copy"] = torch.clone
+ATEN["detach_copy"] = lambda x: x.detach().clone()
 
 
 @aten("numel")
@@ -206,7 +208,7 @@ def _typed(name: str, at: int) -> Callable[..., Any]:
     return typed
 
 
-ATEN.update(softmax=_typed("softmax", 2), log_softmax=_typed("log_softmax", 2), result_type=torch.result_type)
+ATEN.update(softmax=_typed("softmax", 2), log_softmax=_typed("log_softmax", 2))
 
 
 @aten("_softmax")
@@ -274,6 +276,17 @@ def _embedding(
     return F.embedding(indices, weight, None if padding_idx < 0 else padding_idx, None, 2.0, scale, sparse)
 
 
+@aten("cdist")
+def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    return torch.cdist(x1, x2, p, CDIST_MODES[compute_mode or 0])
+
+
+@aten("einsum")
+def _einsum(equation: str, tensors: list, *, path: list | None = None) -> Tensor:
+    """The order of the products, which `path` gives, is the engine's own."""
+    return torch.einsum(equation, tensors)
+
+
 @aten("dropout_")
 def _dropout_(x: Tensor, p: float, train: bool) -> Tensor:
     return F.dropout(x, p, train, True)
@@ -295,8 +308,6 @@ ATEN.update(
     max_pool1d=_pooled("max_pool1d"),
     max_pool2d=_pooled("max_pool2d"),
     max_pool3d=_pooled("max_pool3d"),
-    adaptive_avg_pool2d=F.adaptive_avg_pool2d,
-    adaptive_avg_pool3d=F.adaptive_avg_pool3d,
     _adaptive_avg_pool2d=F.adaptive_avg_pool2d,
     adaptive_max_pool2d=lambda x, size: F.adaptive_max_pool2d(x, size, True),
     adaptive_max_pool3d=lambda x, size: F.adaptive_max_pool3d(x, size, True),
@@ -328,18 +339,12 @@ def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) 
 
 
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda x, *rest: x.copy_(function(x, *rest))
+    return lambda x, *rest, **named: x.copy_(function(x, *rest, **named))
 
 
 for _name in ("elu", "leaky_relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "mish", "relu6", "gelu"):
-    if _name not in ATEN:
-        ATEN[_name] = getattr(F, _name)
-    ATEN[f"{_name}_"] = _in_place(ATEN[_name])
-ATEN["gelu"] = lambda x, approximate="none": F.gelu(x, approximate=approximate)
-ATEN["glu"] = F.glu
-ATEN["softshrink"] = F.softshrink
-ATEN["softplus"] = F.softplus
-ATEN["relu6"] = F.relu6
+    ATEN[f"{_name}_"] = _in_place(ATEN.get(_name) or getattr(F, _name))
+ATEN["log_sigmoid"] = F.logsigmoid
 
 
 def _loss(name: str, function: Callable[..., Tensor]) -> Callable[..., Any]:
@@ -420,7 +425,9 @@ def _frobenius(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 @aten("nuclear_norm")
 def _nuclear(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    return linalg.matrix_norm(x, "nuc", tuple(dim) if isinstance(dim, list) else (-2, -1), keepdim)
+    if isinstance(dim, bool):  # nuclear_norm(x, keepdim)
+        dim, keepdim = None, dim
+    return linalg.matrix_norm(x, "nuc", tuple(dim) if dim else (-2, -1), keepdim)
 
 
 @aten("pad_sequence")

@@ -563,6 +563,16 @@ def tensordot_lists(a: Tensor, b: Tensor, dims: list[list[int]], out: Tensor | N
     return ops.aten.tensordot(a, b, dims[0], dims[1])
 
 
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+    if compute_mode == "use_mm_for_euclid_dist_if_necessary":
+        return ops.aten.cdist(x1, x2, p, None)
+    if compute_mode == "use_mm_for_euclid_dist":
+        return ops.aten.cdist(x1, x2, p, 1)
+    if compute_mode == "donot_use_mm_for_euclid_dist":
+        return ops.aten.cdist(x1, x2, p, 2)
+    raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+
+
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
          window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: bool | None = None, return_complex: bool | None = None,
@@ -659,6 +669,7 @@ FUNCTIONS: dict[str, Any] = {
 _FORMS = {
     "norm": ("norm", "norm_of_order", "norm_of_whole_order"),
     "tensordot": ("tensordot", "tensordot_pair", "tensordot_lists"),
+    "cdist": ("cdist",),  # aten's own takes the number of a mode
     "stft": ("stft",),  # aten's own pads nothing unless it is told to
 }
 _FLAGS = {

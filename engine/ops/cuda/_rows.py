@@ -299,11 +299,11 @@ class _Moved:
 def _kind(code: Any, arrays: Any, n: int) -> Any:
     """The dtype of the n-th array that code gives."""
     from engine.kernels.form import Kernel
-    from engine.kernels.trace import Recorder, Trace, Traced
+    from engine.kernels.trace import Trace, Traced, TracedModule
 
     trace = Trace(Kernel("kind", "map"))
     found = code(
-        Recorder(trace),
+        TracedModule(trace),
         *[Traced(trace, trace.kernel.scalar(f"x{p}", _plain(a.dtype)), a.dtype) for p, a in enumerate(arrays)],
     )
     found = found[n] if isinstance(found, tuple) else found

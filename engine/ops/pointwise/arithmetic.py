@@ -100,7 +100,9 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
         return xp.logical_and(other, builtins.bool(alpha))
     if alpha == 1:
         return other
-    return xp.multiply(other, alpha if not hasattr(other, "dtype") else other.dtype.type(alpha))
+    if hasattr(other, "dtype"):
+        return xp.multiply(other, other.dtype.type(alpha))
+    return other * alpha  # of numbers of Python, which give way to the dtype of a tensor
 
 
 @op(

@@ -104,7 +104,7 @@ def _set_math_sdp_allow_fp16_bf16_reduction(enabled: bool) -> None:
     """Nothing: sums of products are accumulated in float32."""
 
 
-# classes of compiled programs; nothing is an instance
+# classes of compiled programs
 _JIT = frozenset(
     ["Graph", "Node", "Value", "Block", "ScriptFunction", "ScriptMethod", "ScriptModule", "ScriptObject", "Future"]
 )
@@ -147,7 +147,7 @@ def __getattr__(name: str) -> Any:
     if name == "FileCheck":
         return _importlib.import_module("engine.jit.archive.file_check").FileCheck
     if name == "Use":
-        return _importlib.import_module("engine.jit.archive.graphs").Use
+        return _importlib.import_module("engine.jit.archive.listing").Use
     if name in _JIT:
         return getattr(_importlib.import_module("engine.jit"), name)
     if name == "PyTorchFileReader":

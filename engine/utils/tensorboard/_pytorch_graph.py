@@ -13,7 +13,7 @@ from tensorboard.compat.proto.versions_pb2 import VersionDef
 from engine.core.grad_mode import no_grad
 
 if TYPE_CHECKING:
-    from engine.jit.archive.graphs import Graph, Node, Value
+    from engine.jit.archive.listing import Listing, Node, Value
 
 __all__ = ["graph"]
 
@@ -71,7 +71,7 @@ class _Names:
         return f"{self.root}/{kind.replace('::', '_')}_{self.count[kind]}"
 
 
-def _nodes(found: Graph, model: Any) -> list[Any]:
+def _nodes(found: Listing, model: Any) -> list[Any]:
     names = _Names(model)
     made: dict[str, Any] = {}
     for value in found.inputs():

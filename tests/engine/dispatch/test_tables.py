@@ -34,11 +34,9 @@ TABLES = {
     "torch_names: FOREACH_BINARY": "torch's `_foreach_*`, which `import engine` lists without importing an op",
     "torch_names: FOREACH_TERNARY": "as FOREACH_BINARY",
     "torch_names: FOREACH_UNARY": "as FOREACH_BINARY",
-    "jit: _DIRECT": "operators of TorchScript that the engine's function of the same name serves, also in old programs",
     "jit: _DRAWS": "operators of TorchScript that draw, by the names in a stored program",
     "jit: _EXTENSIONS": "operators of torchvision's library in a stored program",
     "jit: _FLOATS": "operators of TorchScript that take Python numbers, too, and what they do with them",
-    "jit: _FUNCTIONAL": "operators of TorchScript that nn.functional serves",
     "jit: _LEAVES": "what torch's tracer notes as one call; most are functions of nn.functional, which are no ops",
 }
 # Other words that are spelt as ops are: of a language, a library or an argument.

@@ -287,6 +287,27 @@ def test_reductions_of_losses_are_numbers(reduction: int) -> None:
     assert engine.equal(jit.load(forge.archive(code))(y), expected)
 
 
+CALLS: list[tuple[str, Any]] = [  # of x = [[3, 4]]; what torch 2.13 gives
+    ("torch.cdist(x, torch.zeros_like(x), 2., None)", [[5.0]]),
+    ("torch.cdist(x, torch.zeros_like(x), 2., 1)", [[5.0]]),
+    ("torch.cdist(x, torch.zeros_like(x), 1., 2)", [[7.0]]),
+    ('torch.einsum("ij,kj->ik", [x, x], path=[0, 1])', [[25.0]]),
+    ("torch.copy(x, torch.ones([1], dtype=4))", [[1.0, 1.0]]),
+    ("torch.add(torch.add_(torch.detach_copy(x), 1), x)", [[7.0, 9.0]]),
+    ("torch.subtract(x, 1, 2)", [[1.0, 2.0]]),
+    ("torch.subtract_(torch.mul(x, 1), 1, 2)", [[1.0, 2.0]]),
+    ("torch.nuclear_norm(x, True)", [[5.0]]),
+    ("torch.nuclear_norm(x, [0, 1])", 5.0),
+    ('torch.sub(torch.gelu_(torch.mul(x, 1), approximate="tanh"), torch.gelu(x, approximate="tanh"))', [[0.0, 0.0]]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CALLS, ids=[text for text, _ in CALLS])
+def test_arguments_of_operators(text: str, expected: Any) -> None:
+    found = jit.load(forge.archive(forge.body(f"return {text}")))(engine.tensor([[3.0, 4.0]]))
+    assert engine.allclose(found, engine.tensor(expected)) and found.dtype == engine.float32
+
+
 EXPRESSIONS = (Path(__file__).parents[1] / "expressions.txt").read_text().splitlines()
 
 

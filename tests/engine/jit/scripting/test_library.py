@@ -63,3 +63,14 @@ def test_checks_stay() -> None:
         jit.script(nn.CircularPad2d(1))(A)
     with pytest.raises(engine.jit.Error, match="max_norm of embedding_bag is not compiled"):
         jit.script(nn.EmbeddingBag(4, 2, max_norm=1.0))(BAG)
+
+
+def test_modes_of_cdist() -> None:
+    def distances(x: engine.Tensor, y: engine.Tensor, mode: str) -> engine.Tensor:
+        return engine.cdist(x, y) + engine.cdist(x, y, 1.0) + engine.cdist(x, y, compute_mode=mode)
+
+    scripted = jit.script(distances)
+    for mode in ("use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", "use_mm_for_euclid_dist_if_necessary"):
+        assert engine.allclose(scripted(A, B, mode), distances(A, B, mode))
+    with pytest.raises(engine.jit.Error, match="auto is not a valid value for compute_mode"):
+        scripted(A, B, "auto")

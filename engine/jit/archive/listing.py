@@ -1,7 +1,8 @@
-"""A compiled program as torch's graph of nodes and values, to be read: `print(f.graph)`, `graph.nodes()`.
+"""The listing of a compiled function, which torch calls its graph, to be read: `print(f.graph)`, `graph.nodes()`.
 
-A program is kept as text (`code`); a Graph is built from it when somebody asks (`reading.py`), and changing one
-changes nothing.  https://docs.pytorch.org/docs/2.13/jit.html#inspecting-code
+A program is stored as text (`code`); a Listing is made of it when somebody asks (`reading.py`), and changing one
+changes nothing: it has blocks inside nodes and a name for each value, and nothing runs it.  What runs, and what passes
+change, is the one form of a program, `engine/fx/graph.py`.  https://docs.pytorch.org/docs/2.13/jit.html#inspecting-code
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from engine.jit.archive.kinds import TENSOR, Kind
 
-__all__ = ["Block", "Graph", "Node", "Use", "Value"]
+__all__ = ["Block", "Listing", "Node", "Use", "Value"]
 
 
 class Type:
@@ -47,7 +48,7 @@ class Use:
 
 
 class Value:
-    """A value of a graph: a name, a type and the node that makes it."""
+    """A value of a listing: a name, a type and the node that makes it."""
 
     def __init__(self, node: Node, kind: Kind = TENSOR, name: str = "") -> None:
         self._node, self._kind, self._name = node, kind, name
@@ -82,7 +83,7 @@ class Value:
 
 
 class Node:
-    """A step of a graph: a kind (`aten::add`), inputs, outputs, constants and blocks."""
+    """A step of a listing: a kind (`aten::add`), inputs, outputs, constants and blocks."""
 
     def __init__(self, owner: Block, kind: str, inputs: list[Value], constants: dict[str, Any]) -> None:
         self._owner, self._kind, self._constants = owner, kind, constants
@@ -278,7 +279,7 @@ class Block:
         return next(iter(self.findAllNodes(kind, recurse)), None)
 
 
-class Graph(Block):
+class Listing(Block):
     """A function or method as nodes and values."""
 
     _origin: Any = None  # the program and the record that it was read from
@@ -287,8 +288,8 @@ class Graph(Block):
         """Itself, the outermost block."""
         return self
 
-    def copy(self) -> Graph:
-        """Itself: a graph is not changed."""
+    def copy(self) -> Listing:
+        """Itself: a listing is not changed."""
         return self
 
     def lint(self) -> None:
@@ -310,3 +311,6 @@ class Graph(Block):
         return "\n".join([*lines, f"  return ({', '.join(f'%{v._name}' for v in self._return._inputs)})"]) + "\n"
 
     __repr__ = __str__
+
+
+Listing.__name__ = Listing.__qualname__ = "Graph"  # as torch calls it
