@@ -84,8 +84,7 @@ class _Finder:
             module = refusing
         if name[6:] in refused.PARENTS:
             _let_find_children(module, name)
-        is_package = hasattr(module, "__path__")
-        return importlib.machinery.ModuleSpec(name, ExistingModule(module), is_package=is_package)
+        return ExistingModule(module).spec(name)
 
 
 def _changed(

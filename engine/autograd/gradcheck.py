@@ -215,7 +215,7 @@ def _check(
         mode.enabled = enabled
 
 
-_REPEATED = 4  # backward passes that may be compared, each with the one before
+_REPEATED = 16  # backward passes that are compared at most, each with the one before: operators change one by one
 _LAST_BITS = 32  # times the dtype's eps, of the largest value: what another code for the same operator may make
 
 

@@ -308,8 +308,13 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
     """
     had = variable._grad
     if gradient.is_sparse or (had is not None and had.is_sparse):  # the rows of a table (Embedding)
-        total = gradient if had is None else plus(had, gradient)
-        variable._grad = total if mode.enabled else total.detach()
+        if had is None or mode.enabled or (had.is_sparse and not gradient.is_sparse):
+            total = gradient if had is None else plus(had, gradient)
+            variable._grad = total if mode.enabled else total.detach()
+        elif had.is_sparse:
+            had += gradient
+        else:
+            registered.add_(had, gradient.to_dense())
         return
     if gradient._array.dtype is not variable._array.dtype and gradient._array.dtype != variable._array.dtype:
         wanted = variable.grad_dtype

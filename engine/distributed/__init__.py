@@ -63,7 +63,7 @@ from engine.distributed.groups import (
     new_group,
 )
 from engine.distributed.reducing import ReduceOp, reduce_op
-from engine.distributed.rendezvous import rendezvous
+from engine.distributed.rendezvous import register_rendezvous_handler, rendezvous
 from engine.distributed.store import (
     DistBackendError,
     DistError,
@@ -87,14 +87,14 @@ __all__ = [
     "group", "init_process_group", "irecv", "is_available", "is_backend_available",
     "is_gloo_available", "is_initialized", "is_mpi_available", "is_nccl_available", "is_torchelastic_launched",
     "is_ucc_available", "is_xccl_available", "isend", "monitored_barrier", "new_group", "recv", "recv_object_list",
-    "reduce", "reduce_op", "reduce_scatter", "reduce_scatter_tensor", "rendezvous", "scatter", "scatter_object_list",
-    "send", "send_object_list",
+    "reduce", "reduce_op", "reduce_scatter", "reduce_scatter_tensor", "register_rendezvous_handler", "rendezvous",
+    "scatter", "scatter_object_list", "send", "send_object_list",
 ]  # fmt: skip
 
 # names without a body here; each raises NotImplementedError
 _MORE = """
 BackendConfig ProcessGroupGloo all_gather_coalesced all_gather_multigpu all_reduce_coalesced all_reduce_multigpu
-get_backend_config new_subgroups new_subgroups_by_enumeration register_rendezvous_handler split_group
+get_backend_config new_subgroups new_subgroups_by_enumeration split_group
 """
 globals().update(refused.names("distributed", _MORE, "it is not written yet"))
 

@@ -363,7 +363,7 @@ def init_process_group(
             raise RuntimeError("Distributed package doesn't have Gloo built in: it needs Linux, or mpi4py")
         close_store: Callable[[], Any] = int  # a store that was given is its owner's
         if store is None:
-            found = rendezvous(init_method or "env://", rank, world_size, timeout or default_pg_timeout)
+            found = rendezvous(init_method or "env://", rank, world_size, timeout=timeout or default_pg_timeout)
             store, rank, world_size = next(found)
             close_store = getattr(store, "close", int)
         if world_size < 1 or not 0 <= rank < world_size:

@@ -293,7 +293,22 @@ class SparseTensor(Tensor):
         """TypeError: only dense tensors have a numpy array."""
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
 
-    data = property(lambda self: self.detach(), doc="The tensor out of the graph.")
+    @property
+    def data(self) -> SparseTensor:
+        """The tensor out of the graph."""
+        return self.detach()
+
+    @data.setter
+    def data(self, source: Any) -> None:
+        if not isinstance(source, SparseTensor):
+            raise RuntimeError(
+                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor "
+                "type."
+            )
+        values = source._v.detach()
+        if self._v.requires_grad:
+            values.requires_grad_()
+        self._i, self._v, self._size, self._coalesced = source._i, values, source._size, source._coalesced
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
         head = f"tensor(indices={bare_text(self._i, 15)},\n       values={bare_text(self._v.detach(), 14)}"

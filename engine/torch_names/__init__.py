@@ -11,7 +11,7 @@ import functools
 import importlib
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 __all__ = ["MODULES", "ExistingModule", "HomeFinder", "hide_no_attribute", "home", "torch_name"]
@@ -150,6 +150,11 @@ class ExistingModule:
         self.module = module
         self.own = (module.__spec__, getattr(module, "__loader__", None))
 
+    def spec(self, name: str) -> ModuleSpec:
+        """Return the spec of the second name."""
+        origin = getattr(self.module, "__file__", None)
+        return ModuleSpec(name, self, origin=origin, is_package=hasattr(self.module, "__path__"))
+
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module that is there."""
         return self.module
@@ -158,6 +163,12 @@ class ExistingModule:
         """Put its spec back, which the import system has just replaced."""
         if self.own[0] is not None:
             module.__spec__, module.__loader__ = self.own
+
+    def get_code(self, name: str) -> CodeType | None:
+        """Return its code, for `python -m` under its second name; None where it has none (an extension)."""
+        spec = self.own[0]
+        get = getattr(spec.loader, "get_code", None) if spec else None
+        return get(spec.name) if get else None
 
 
 class HomeFinder:
@@ -177,7 +188,7 @@ class HomeFinder:
             if error.name == real:
                 return None
             raise
-        return ModuleSpec(name, ExistingModule(module), is_package=hasattr(module, "__path__"))
+        return ExistingModule(module).spec(name)
 
 
 def hide_no_attribute(package: str) -> None:

@@ -122,6 +122,16 @@ def test_a_module_and_code(tmp_path: Path) -> None:
     assert done.stdout == "['-c', 'b'] tensor(3.)\n"
 
 
+@pytest.mark.parametrize("name", ["torch.utils.bottleneck", "torch.distributed.run"])
+def test_modules_of_torch_run_by_their_name(name: str) -> None:
+    """`python -m torch.X` in a process where a sitecustomize has installed the alias, and `runpy`."""
+    code = (
+        f"import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('{name}', run_name='__main__', alter_sys=True)"
+    )
+    done = run(INSTALL + code, ok=False)
+    assert "usage: " in done.stdout and done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"), [(["-m"], "-m needs what to run"), (["none.py"], "there is no file none.py")]
 )

@@ -18,6 +18,7 @@ from engine.dispatch import composite, joint_derivative, op, samples
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution.checks import check, dims_of, each, transposed_shape
 from engine.ops.convolution.weights import lay_weight
+from engine.ops.dependence import depending
 from engine.tensor import Tensor
 
 _WORTH = 64  # elements of a weight from which packing it for every use is felt
@@ -53,7 +54,7 @@ def _convolution_grads(grad, input, weight, needs, stride, padding, dilation, tr
         factor = _conj(input)
         pair = (factor, grad) if transposed else (grad, factor)
         of_weight = convolution_backward_weight(*pair, tuple(weight.shape), *geometry)
-    return of_input, of_weight, _channel_sum(grad) if needs[2] else None
+    return depending((of_input, of_weight, _channel_sum(grad) if needs[2] else None), (input, weight))
 
 
 def _wide(xp, *arrays):

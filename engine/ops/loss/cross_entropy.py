@@ -11,6 +11,7 @@ from math import nan, prod
 from engine.autograd.versions import own
 from engine.core import dtypes
 from engine.dispatch import composite, derivative, op, samples
+from engine.ops.dependence import depending
 from engine.ops.softmax import log_softmax, softmax_backward
 from engine.tensor import Tensor, raw_array
 
@@ -86,9 +87,9 @@ def _weighted(xp, each, weights, valid):
     return made if valid is None else xp.where(valid, made, 0).astype(made.dtype)
 
 
-_FORMULA = lambda grad0, target, weight, input_shape, result1, ignore_index, reduction: nll_loss_backward(
-    grad0, target, result1.detach(), tuple(input_shape), weight, ignore_index, reduction
-)
+def _nll_gradient(grad0, input, input_shape, target, weight, result1, ignore_index, reduction):
+    gradient = nll_loss_backward(grad0, target, result1.detach(), tuple(input_shape), weight, ignore_index, reduction)
+    return depending((gradient,), (input,), zero=True)[0]
 
 
 def _nll_samples(t, shapes):
@@ -120,10 +121,9 @@ def _nll(xp, input, target, weight, ignore_index, reduction):
     returns=("output", "total_weight"),
     nondifferentiable=("total_weight",),
     node="NllLossBackward0",
-    keeps=("input",),
     autocast="float32",
 )
-@derivative(input=_FORMULA)
+@derivative(input=_nll_gradient)
 @samples(lambda t: _nll_samples(t, [(4, 3)]))
 def nll_loss_rows(xp, input, target, weight=None, ignore_index=-100, reduction="mean"):
     """-weight[target] * input[target], reduced.  input (N, C) or (C), target (N) -> () or (N); sum of weights ()."""
@@ -137,10 +137,9 @@ def nll_loss_rows(xp, input, target, weight=None, ignore_index=-100, reduction="
     returns=("output", "total_weight"),
     nondifferentiable=("total_weight",),
     node="NllLoss2DBackward0",
-    keeps=("input",),
     autocast="float32",
 )
-@derivative(input=_FORMULA)
+@derivative(input=_nll_gradient)
 @samples(lambda t: _nll_samples(t, [(2, 3, 4), (2, 3, 2, 2)]))
 def nll_loss_maps(xp, input, target, weight=None, ignore_index=-100, reduction="mean"):
     """-weight[target] * input[target], reduced.  input (N, C, *), target (N, *) -> () or (N, *); sum of weights ()."""

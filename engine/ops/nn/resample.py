@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.dispatch import derivative, op, samples
+from engine.ops.dependence import depending
 from engine.ops.nn import _resample
 
 
@@ -24,6 +25,10 @@ def resampled_backward(xp, grad_output, spec):
     return _resample.resample(xp, grad_output, spec, True)
 
 
+def _adaptive_gradient(grad, input, spec):
+    return depending((resampled_backward(grad, spec),), (input,), zero=True)[0]
+
+
 def _resampling(kind, n, node):
     """The decorator of one of torch's resampling ops: over n dims, its `spec` entries of one kind."""
     corners = (False, True) if kind in ("linear", "cubic") else (False,)
@@ -31,11 +36,11 @@ def _resampling(kind, n, node):
 
     def register(kernel):
         kernel = samples(lambda t: [(t(2, 2, *(e[1] for e in spec)), spec) for spec in specs])(kernel)
-        kernel = derivative(input=lambda grad, spec: resampled_backward(grad, spec))(kernel)
-        keeps = ("input",) if kind == "adaptive" else ()
-        function = OPS[kind, n] = op(
-            public=False, out=False, method=False, node=node, keeps=keeps, large=512, generated="many"
-        )(kernel)
+        formula = _adaptive_gradient if kind == "adaptive" else lambda grad, spec: resampled_backward(grad, spec)
+        kernel = derivative(input=formula)(kernel)
+        function = OPS[kind, n] = op(public=False, out=False, method=False, node=node, large=512, generated="many")(
+            kernel
+        )
         return function
 
     return register

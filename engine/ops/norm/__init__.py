@@ -18,6 +18,7 @@ from engine.core.grad_mode import mode
 from engine.dispatch import OPS, composite, joint_derivative, op, samples
 from engine.dispatch.choosing import run_direct
 from engine.ops._vjp import WHY, vjp
+from engine.ops.dependence import depending
 from engine.tensor import Tensor, raw_array
 
 _LARGE = 1 << 16
@@ -497,7 +498,7 @@ def _eval_grads(grad, input, weight, running_mean, running_var, needs, eps):
     n = input.dim()
     rstd = (running_var.detach() + eps).rsqrt()
     scale = rstd if weight is None else rstd * weight
-    return grad * _per_channel(scale, n).to(grad.dtype), None, None
+    return depending((grad * _per_channel(scale, n).to(grad.dtype), None, None), (input, weight))
 
 
 def scale_and_shift(xp, mean, var, weight, bias, eps):

@@ -36,6 +36,24 @@ def test_ga02_in_place_without_create_graph():
     check(first, (2 * before).tolist())
 
 
+def test_ga02_sparse_gradients_are_added_in_place():
+    """GA02: also where a sparse gradient is added to a sparse or to a dense `.grad`."""
+    table = engine.nn.Embedding(10, 3, sparse=True)
+    rows = engine.tensor([7, 1, 3])
+    table(rows).sum().backward()
+    first = table.weight.grad
+    table(rows).sum().backward()
+    assert table.weight.grad is first and first.is_sparse
+    table(rows + 1).sum().backward()
+    assert table.weight.grad is first and first.to_dense().sum() == 27
+    table.weight.grad = mine = engine.ones(10, 3)
+    table(rows).sum().backward()
+    assert table.weight.grad is mine and mine.sum() == 39
+    with quiet():
+        table(rows).sum().backward(create_graph=True)
+    assert table.weight.grad is not mine and mine.sum() == 39
+
+
 def test_ga02_out_of_place_with_create_graph():
     """GA02: accumulation is in place without create_graph, out of place with it."""
     x = leaf(2)

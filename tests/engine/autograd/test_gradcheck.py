@@ -211,7 +211,8 @@ def test_tangents_are_compared_where_that_is_asked():
     ("factors", "passes"),
     [
         ([1.0, 1 + 2**-52, 1 + 2**-52], True),  # other code was chosen for the second pass, and stays
-        ([1.0, 1 + 2**-52] * 8, False),  # never twice the same
+        ([1 + k * 2**-52 for k in range(9)], True),  # of nine operators, one after the other, on a busy machine
+        ([1.0, 1 + 2**-52] * 20, False),  # never twice the same
         ([1.0, 1 + 2**-40, 1 + 2**-40], False),  # no rounding makes that
     ],
 )

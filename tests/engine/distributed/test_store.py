@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +134,35 @@ def test_rendezvous_says_what_is_missing(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(kind, match=words):
         next(rendezvous(url))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        (("zoo://x",), RuntimeError, "No rendezvous handler for zoo://"),
+        ((3,), RuntimeError, "`url` must be a string. <class 'int'>: 3"),
+        (("env://", 1.5), RuntimeError, "`rank` must be an integer. 1.5"),
+        (("env://", 1, "3"), RuntimeError, "`world_size` must be an integer. 3"),
+        (("file:///x?rank=0&world_size=2", 1), AssertionError, "has node-specific arguments(rank, world_size) already"),
+    ],
+)
+def test_rendezvous_refuses_wrong_arguments_at_the_call(
+    arguments: tuple[Any, ...], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(words)):
+        rendezvous(*arguments)  # and not when the iterator is asked, as a generator would
+
+
+def test_a_registered_handler_serves_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handler(url: str, **options: Any) -> Iterator[Any]:
+        yield url, options
+
+    monkeypatch.setattr(sys.modules[rendezvous.__module__], "_handlers", {})
+    dist.register_rendezvous_handler("zoo", handler)
+    assert next(rendezvous("zoo://x?a=1", 1, 3, timeout=3)) == ("zoo://x?a=1&rank=1&world_size=3", {"timeout": 3})
+    assert next(rendezvous("zoo://x?rank=2")) == ("zoo://x?rank=2", {})
+    with pytest.raises(RuntimeError, match="Rendezvous handler for zoo:// already registered"):
+        dist.register_rendezvous_handler("zoo", handler)
 
 
 def test_rendezvous_by_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

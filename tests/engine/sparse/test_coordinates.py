@@ -110,6 +110,19 @@ def test_gradients_of_the_values():
         assert gradcheck(call, (values,))
 
 
+def test_data_takes_another_sparse_tensor():
+    s, other = engine.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,)), engine.sparse_coo_tensor([[2]], [5.0], (4,))
+    before, version = s.data, s._version
+    s.data = other
+    assert s._indices().tolist() == [[2]] and s.shape == (4,) and s._version == version and before._nnz() == 2
+    leaf = engine.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (3,)).requires_grad_()
+    leaf.data = other
+    assert leaf.requires_grad and leaf.is_leaf and leaf._nnz() == 1 and not other.requires_grad
+    for tensor, source in ((s, engine.ones(4)), (engine.ones(4), s)):
+        with pytest.raises(RuntimeError, match="`variable` and `tensor` have incompatible tensor type"):
+            tensor.data = source
+
+
 def test_a_sparse_leaf_has_a_sparse_gradient():
     s = engine.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2.0], (2, 3), requires_grad=True)
     assert s.is_leaf and s.requires_grad
