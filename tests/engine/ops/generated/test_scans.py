@@ -130,6 +130,17 @@ def test_running_extremes(name: str, dim: int, dtype: str) -> None:
     agree(name, x, dim)
 
 
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("length", [15, 16, 33, 100])
+def test_running_extremes_of_long_rows(name: str, length: int) -> None:
+    """Blocks without a new extreme, with one, with ties of it, rising, falling, and behind a nan."""
+    x = np.random.default_rng(length).standard_normal((6, length)).astype("float32")
+    x[1], x[2], x[3] = np.sort(x[1]), np.sort(x[2])[::-1], 0
+    x[4, length // 3], x[5, 0], x[5, -1] = np.nan, np.inf, np.inf
+    agree(name, x, 1)
+    agree(name, -x, -1)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["max_dim", "min_dim"])
 @pytest.mark.parametrize("dim", [0, 1, 2])
