@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from math import inf
 
-from engine.kernels.form import Array, Kernel, Value, call, where
+from engine.kernels.form import Array, Kernel, Value, both, call, where
 
 __all__ = [
     "added_along",
@@ -206,26 +206,38 @@ def mean_of_windows(taps: tuple[int, int], stride: tuple[int, int]) -> Callable[
 
 
 @functools.cache
-def mean_of_windows_gradient(taps: tuple[int, int]) -> Callable[[str], Kernel]:
-    """grad (planes, h', w') -> (planes, h, w), grad / divisor at each place of its window; windows lie side by side.
+def mean_of_windows_gradient(taps: int) -> Callable[[str], Kernel]:
+    """grad (planes, d', h', w') -> (planes, d, h, w), grad / divisor at each place of its window; windows lie side by
+    side, of (deep, down, across) places.
 
-    Places of no window get 0.  Rows are (planes, h).
+    Places of no window get 0.  Rows are (planes, d, h).  taps: `across` if those are written out, else 0.
     """
 
     def write(type: str) -> Kernel:
         k = Kernel("mean_of_windows_gradient", "rows")
         grad, out = k.array("grad", type), k.array("out", type, True)
-        h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
+        names = ("d", "h", "w", "slices", "rows", "m", "deep", "down", "across")
+        d, h, w, slices, rows, m, deep, down, across = (k.scalar(f"n_{name}", "index") for name in names)
         divisor = k.scalar("divisor", type)
-        line = k.index % h // taps[0]
-        inside, own = line < rows, k.index * w
-        base = (k.index // h * rows + where(inside, line, k.constant(0, "index"))) * m
+        line, slice, plane = k.index % h // down, k.index // h % d // deep, k.index // h // d
+        inside, own, none = both(line < rows, slice < slices), k.index * w, k.constant(0, "index")
+        base = where(inside, (plane * slices + slice) * rows + line, none) * m
         zero = k.constant(0.0, type)
-        with k.each(m) as j:
-            value = where(inside, k.load(grad, base + j) / divisor, zero)
-            for tap in range(taps[1]):
-                k.store(out, own + (j * taps[1] + tap), value)
-        first = m * taps[1]
+
+        def value(i: Value) -> Value:
+            return where(inside, k.load(grad, base + i) / divisor, zero)
+
+        if taps:
+            with k.each(m) as i:
+                found = value(i)
+                for tap in range(taps):
+                    k.store(out, own + (i * taps + tap), found)
+        else:
+            with k.loop(0, m) as i:
+                found, start = value(i), own + i * across
+                with k.each(across) as j:
+                    k.store(out, start + j, found)
+        first = m * across
         with k.each(w - first) as j:
             k.store(out, own + first + j, zero)
         return k

@@ -14,7 +14,7 @@ import numpy as np
 from engine.core.checks import wrap_dim
 from engine.core.lru import LRU
 from engine.dispatch import kernel
-from engine.kernels import lines
+from engine.kernels import lines, scans
 from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
 from engine.ops.generated import launch
@@ -122,9 +122,9 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
     return made
 
 
-def _side_by_side(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
+def _inside(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
     """The divisor of means of windows in images that none overhangs; None for others."""
-    if len(size) != 2 or any(padding) or prod(kernel_size) > _TAPS or divisor == 0:
+    if any(padding) or divisor == 0:
         return None
     if any((m - 1) * step + taps > n for n, m, taps, step in zip(size, out, kernel_size, stride)):
         return None
@@ -137,10 +137,16 @@ def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_
         return NotImplemented
     size = input.shape[2:]
     out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
-    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
     if divisor is None:
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
+    across, several = kernel_size[1], divisor_override is None
+    if several and kernel_size[0] == stride[0] == 1 and across == stride[1] and across * out[1] == size[1]:
+        run(scans.reduced("sum", True), [input, made], [across], made.size, across)  # all of each line
+        return made
+    if prod(kernel_size) > _TAPS:
+        return NotImplemented
     sizes, rows = [*size, *out, divisor], made.size // out[1]
     run(lines.mean_of_windows(tuple(kernel_size), tuple(stride)), [input, made], sizes, rows, out[1])
     return made
@@ -148,15 +154,17 @@ def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_
 
 @kernel(pooling.avg_pool_backward, "cpu", only_launches=True)
 def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
-    if grad_output.ndim != 4 or not plain(grad_output) or tuple(stride) != tuple(kernel_size):
+    if grad_output.ndim not in (4, 5) or not plain(grad_output) or tuple(stride) != tuple(kernel_size):
         return NotImplemented
     out = grad_output.shape[2:]
-    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
     if divisor is None:
         return NotImplemented
     made = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype)
-    sizes, rows = [*size, *out, divisor], made.size // size[1]
-    run(lines.mean_of_windows_gradient(tuple(kernel_size)), [grad_output, made], sizes, rows, size[1])
+    flat = (1,) * (5 - grad_output.ndim)
+    sizes = [*flat, *size, *flat, *out, *flat, *kernel_size, divisor]
+    taps = kernel_size[-1] if kernel_size[-1] <= _TAPS else 0
+    run(lines.mean_of_windows_gradient(taps), [grad_output, made], sizes, made.size // size[-1], size[-1])
     return made
 
 

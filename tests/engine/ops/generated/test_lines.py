@@ -182,11 +182,25 @@ def test_means_of_windows(window: Any, size: tuple[int, int], dtype: str) -> Non
             agree("avg_pool_backward", g, size, taps, stride, (0, 0), True, divisor)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "size, window",
+    [((1, 170), (1, 17)), ((3, 175), (1, 17)), ((30, 34), (14, 17)), ((5, 4, 9), (2, 2, 2)), ((8, 1, 40), (3, 1, 19))],
+)
+def test_means_of_wide_windows_and_of_volumes(size: tuple[int, ...], window: tuple[int, ...], dtype: str) -> None:
+    x, g = arrays((2, 3, *size), (2, 3, *(n // t for n, t in zip(size, window))), dtype=dtype)
+    for divisor in (None, 7):
+        agree("avg_pool_backward", g, size, window, window, (0,) * len(size), True, divisor)
+    if size == (1, 170):
+        agree("avg_pool2d_values", x, window, window, (0, 0), False, True, None)
+        assert left("avg_pool2d_values", x, window, window, (0, 0), False, True, 7)
+
+
 def test_what_is_left_of_means_of_windows() -> None:
     x, g = arrays((2, 3, 1, 18), (2, 3, 1, 5))
     assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 0), True, True, None)  # the last window overhangs
     assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 1), False, True, None)
-    assert left("avg_pool2d_values", x, (1, 9), (1, 9), (0, 0), False, True, None)
+    assert left("avg_pool2d_values", x, (1, 9), (1, 8), (0, 0), False, True, None)
     assert left("avg_pool2d_values", x.astype("float16"), (1, 4), (1, 4), (0, 0), False, True, None)
     assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 4), (0, 0), True, None)
     assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 3), (0, 0), True, None)
