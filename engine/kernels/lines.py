@@ -18,6 +18,8 @@ __all__ = [
     "added_rows",
     "max_of_windows",
     "max_of_windows_gradient",
+    "mean_of_lines",
+    "mean_of_lines_gradient",
     "mean_of_windows",
     "mean_of_windows_gradient",
     "normalized_by_rms",
@@ -240,6 +242,46 @@ def mean_of_windows_gradient(taps: int) -> Callable[[str], Kernel]:
         first = m * across
         with k.each(w - first) as j:
             k.store(out, own + first + j, zero)
+        return k
+
+    return write
+
+
+@functools.cache
+def mean_of_lines(taps: int) -> Callable[[str], Kernel]:
+    """x (planes, n, after) -> (planes, n - taps + 1, after), the sums of neighbouring lines / divisor.  Rows are lines."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_lines", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        n, m, after, divisor = *(k.scalar(name, "index") for name in ("n", "m", "after")), k.scalar("divisor", type)
+        base, own = (k.index // m * n + k.index % m) * after, k.index * after
+        with k.each(after) as j:
+            terms = [k.load(x, base + tap * after + j) for tap in range(taps)]
+            k.store(out, own + j, functools.reduce(operator.add, terms) / divisor)
+        return k
+
+    return write
+
+
+@functools.cache
+def mean_of_lines_gradient(taps: int) -> Callable[[str], Kernel]:
+    """grad (planes, m, after) -> (planes, n, after), the sum over `mean_of_lines`'s windows that a line is in."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_lines_gradient", "rows")
+        grad, out = k.array("grad", type), k.array("out", type, True)
+        n, m, after, divisor = *(k.scalar(name, "index") for name in ("n", "m", "after")), k.scalar("divisor", type)
+        line, own, none = k.index % n, k.index * after, k.constant(0, "index")
+        zero = k.constant(0.0, type)
+        places = []
+        for tap in range(taps):
+            at = line - tap
+            inside = both(at >= 0, at < m)
+            places.append((inside, (k.index // n * m + where(inside, at, none)) * after))
+        with k.each(after) as j:
+            terms = [where(inside, k.load(grad, place + j), zero) for inside, place in places]
+            k.store(out, own + j, functools.reduce(operator.add, terms) / divisor)
         return k
 
     return write

@@ -152,11 +152,41 @@ def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_
     return made
 
 
+def _of_lines(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
+    """The divisor of means of neighbouring lines, as of channels that are a dim of a volume; None for others."""
+    if kernel_size[0] > _TAPS or set(kernel_size[1:]) != {1} or set(stride) != {1}:
+        return None
+    return _inside(size, kernel_size, stride, padding, out, divisor)
+
+
+@kernel(pooling.avg_pool3d_values, "cpu", only_launches=True)
+def _avg_pool3d(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    if input.ndim != 5 or not plain(input):
+        return NotImplemented
+    size = input.shape[2:]
+    out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
+    divisor = _of_lines(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is None:
+        return NotImplemented
+    made, after = xp.empty((*input.shape[:2], *out), input.dtype), prod(size[1:])
+    numbers = [size[0], out[0], after, divisor]
+    run(lines.mean_of_lines(kernel_size[0]), [input, made], numbers, made.size // after, after)
+    return made
+
+
 @kernel(pooling.avg_pool_backward, "cpu", only_launches=True)
 def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
-    if grad_output.ndim not in (4, 5) or not plain(grad_output) or tuple(stride) != tuple(kernel_size):
+    if grad_output.ndim not in (4, 5) or not plain(grad_output):
         return NotImplemented
     out = grad_output.shape[2:]
+    divisor = _of_lines(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is not None:
+        made, after = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype), prod(size[1:])
+        numbers = [size[0], out[0], after, divisor]
+        run(lines.mean_of_lines_gradient(kernel_size[0]), [grad_output, made], numbers, made.size // after, after)
+        return made
+    if tuple(stride) != tuple(kernel_size):
+        return NotImplemented
     divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
     if divisor is None:
         return NotImplemented

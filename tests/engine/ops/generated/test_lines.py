@@ -196,6 +196,19 @@ def test_means_of_wide_windows_and_of_volumes(size: tuple[int, ...], window: tup
         assert left("avg_pool2d_values", x, window, window, (0, 0), False, True, 7)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("taps", [1, 2, 5, 8])
+def test_means_of_neighbouring_lines(taps: int, dtype: str) -> None:
+    x, g = arrays((2, 3, 8, 4, 5), (2, 3, 9 - taps, 4, 5), dtype=dtype)
+    for divisor in (None, 7):
+        agree("avg_pool3d_values", x, (taps, 1, 1), (1, 1, 1), (0, 0, 0), True, True, divisor)
+        agree("avg_pool_backward", g, (8, 4, 5), (taps, 1, 1), (1, 1, 1), (0, 0, 0), True, divisor)
+        agree("avg_pool_backward", g[:, :, 0].copy(), (6, 5), (3, 1), (1, 1), (0, 0), True, divisor)
+    assert left("avg_pool3d_values", x, (taps, 2, 1), (1, 1, 1), (0, 0, 0), False, True, None)
+    assert left("avg_pool3d_values", x, (taps, 1, 1), (1, 1, 1), (1, 0, 0), False, True, None)
+    assert left("avg_pool3d_values", x.astype("float16"), (taps, 1, 1), (1, 1, 1), (0, 0, 0), False, True, None)
+
+
 def test_what_is_left_of_means_of_windows() -> None:
     x, g = arrays((2, 3, 1, 18), (2, 3, 1, 5))
     assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 0), True, True, None)  # the last window overhangs
