@@ -298,8 +298,23 @@ def _along(shape: tuple[int, ...], index: Any, dim: int) -> tuple[int, int, int]
     return parts(shape, axis)
 
 
+def _of_rows(shape: tuple[int, ...], index: Any, dim: int) -> Any:
+    """The index (count) where each of its entries is expanded to a whole row of all before the dim; None elsewhere."""
+    if not shape or index.ndim != len(shape) or not index.size:
+        return None
+    axis = wrap_dim(dim, len(shape))
+    strides, whole = (*index.strides[:axis], *index.strides[axis + 1 :]), index.shape[axis + 1 :]
+    if axis == len(shape) - 1 or any(strides) or index.shape[:axis] != shape[:axis] or whole != shape[axis + 1 :]:
+        return None
+    found = np.ascontiguousarray(index[(0,) * axis + (slice(None),) + (0,) * len(whole)])
+    return found if _index(found) and all_below(found, shape[axis]) else None
+
+
 @kernel(gathering.gather, "cpu")
 def _gather(xp, input, dim, index, *, sparse_grad=False):
+    rows = _of_rows(input.shape, index, dim)
+    if rows is not None:
+        return xp.take(input, rows, axis=wrap_dim(dim, input.ndim))
     found = _along(input.shape, index, dim) if input.flags.c_contiguous and input.itemsize in (4, 8) else None
     if found is None:
         return NotImplemented
@@ -314,7 +329,16 @@ def _gather(xp, input, dim, index, *, sparse_grad=False):
 
 
 def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
-    found = _along(shape, index, dim) if plain(source, *given) and source.shape == index.shape else None
+    if not plain(source, *given) or source.shape != index.shape:
+        return NotImplemented
+    rows = _of_rows(shape, index, dim)
+    if rows is not None:
+        before, n, after = parts(shape, wrap_dim(dim, len(shape)))
+        made = xp.empty(shape, source.dtype) if given else xp.zeros(shape, source.dtype)
+        numbers, each = [n, rows.size, after], (n + rows.size) * after
+        run(lines.added_rows(bool(given)), [source, rows, *given, made], numbers, before, each)
+        return made
+    found = _along(shape, index, dim)
     if found is None:
         return NotImplemented
     before, n, after = found

@@ -197,6 +197,22 @@ def test_means_of_wide_windows_and_of_volumes(size: tuple[int, ...], window: tup
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim, shape", [(0, (6, 5)), (1, (2, 6, 5)), (0, (6, 2, 3)), (-2, (1, 6, 17))])
+def test_entries_that_are_expanded_to_rows(dim: int, shape: tuple[int, ...], dtype: str) -> None:
+    axis = dim % len(shape)
+    wide = (*shape[:axis], 9, *shape[axis + 1 :])
+    each = np.random.default_rng(0).integers(0, 6, 9)
+    index = np.broadcast_to(each.reshape(9, *(1,) * (len(shape) - axis - 1)), wide)
+    x, source = arrays(shape, wide, dtype=dtype)
+    agree("scatter_add", x, dim, index, source)
+    agree("add_along", source, index, shape, dim)
+    agree("gather", x, dim, index)
+    beyond = np.broadcast_to(index[..., :1] + 9, wide)
+    assert left("scatter_add", x, dim, beyond, source) and left("gather", x, dim, beyond)
+    assert left("scatter_add", x.swapaxes(0, -1), dim, index, source)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("taps", [1, 2, 5, 8])
 def test_means_of_neighbouring_lines(taps: int, dtype: str) -> None:
     x, g = arrays((2, 3, 8, 4, 5), (2, 3, 9 - taps, 4, 5), dtype=dtype)
