@@ -11,13 +11,15 @@ import operator
 from collections.abc import Callable, Sequence
 from math import inf
 
-from engine.kernels.form import Array, Kernel, Value, call, where
+from engine.kernels.form import Array, Kernel, Value, both, call, where
 
 __all__ = [
     "added_along",
     "added_rows",
     "max_of_windows",
     "max_of_windows_gradient",
+    "mean_of_lines",
+    "mean_of_lines_gradient",
     "mean_of_windows",
     "mean_of_windows_gradient",
     "normalized_by_rms",
@@ -211,28 +213,80 @@ def mean_of_windows(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
 
 
 @functools.cache
-def mean_of_windows_gradient(taps: Pair) -> Callable[[str], Kernel]:
-    """grad (planes, h', w') -> (planes, h, w), grad / divisor at each place of its window; windows lie side by side.
+def mean_of_windows_gradient(taps: int) -> Callable[[str], Kernel]:
+    """grad (planes, d', h', w') -> (planes, d, h, w), grad / divisor at each place of its window; windows lie side by
+    side, of (deep, down, across) places.
 
-    Places of no window get 0.  Rows are (planes, h).
+    Places of no window get 0.  Rows are (planes, d, h).  taps: `across` if those are written out, else 0.
     """
 
     def write(type: str) -> Kernel:
         k = Kernel("mean_of_windows_gradient", "rows")
         grad, out = k.array("grad", type), k.array("out", type, True)
-        h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
+        names = ("d", "h", "w", "slices", "rows", "m", "deep", "down", "across")
+        d, h, w, slices, rows, m, deep, down, across = (k.scalar(f"n_{name}", "index") for name in names)
         divisor = k.scalar("divisor", type)
-        line = k.index % h // taps[0]
-        inside, own = line < rows, k.index * w
-        base = (k.index // h * rows + where(inside, line, k.constant(0, "index"))) * m
+        line, slice, plane = k.index % h // down, k.index // h % d // deep, k.index // h // d
+        inside, own, none = both(line < rows, slice < slices), k.index * w, k.constant(0, "index")
+        base = where(inside, (plane * slices + slice) * rows + line, none) * m
         zero = k.constant(0.0, type)
-        with k.each(m) as j:
-            value = where(inside, k.load(grad, base + j) / divisor, zero)
-            for tap in range(taps[1]):
-                k.store(out, own + (j * taps[1] + tap), value)
-        first = m * taps[1]
+
+        def value(i: Value) -> Value:
+            return where(inside, k.load(grad, base + i) / divisor, zero)
+
+        if taps:
+            with k.each(m) as i:
+                found = value(i)
+                for tap in range(taps):
+                    k.store(out, own + (i * taps + tap), found)
+        else:
+            with k.loop(0, m) as i:
+                found, start = value(i), own + i * across
+                with k.each(across) as j:
+                    k.store(out, start + j, found)
+        first = m * across
         with k.each(w - first) as j:
             k.store(out, own + first + j, zero)
+        return k
+
+    return write
+
+
+@functools.cache
+def mean_of_lines(taps: int) -> Callable[[str], Kernel]:
+    """x (planes, n, after) -> (planes, n - taps + 1, after), the sums of neighbouring lines / divisor.  Rows are lines."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_lines", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        n, m, after, divisor = *(k.scalar(name, "index") for name in ("n", "m", "after")), k.scalar("divisor", type)
+        base, own = (k.index // m * n + k.index % m) * after, k.index * after
+        with k.each(after) as j:
+            terms = [k.load(x, base + tap * after + j) for tap in range(taps)]
+            k.store(out, own + j, functools.reduce(operator.add, terms) / divisor)
+        return k
+
+    return write
+
+
+@functools.cache
+def mean_of_lines_gradient(taps: int) -> Callable[[str], Kernel]:
+    """grad (planes, m, after) -> (planes, n, after), the sum over `mean_of_lines`'s windows that a line is in."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("mean_of_lines_gradient", "rows")
+        grad, out = k.array("grad", type), k.array("out", type, True)
+        n, m, after, divisor = *(k.scalar(name, "index") for name in ("n", "m", "after")), k.scalar("divisor", type)
+        line, own, none = k.index % n, k.index * after, k.constant(0, "index")
+        zero = k.constant(0.0, type)
+        places = []
+        for tap in range(taps):
+            at = line - tap
+            inside = both(at >= 0, at < m)
+            places.append((inside, (k.index // n * m + where(inside, at, none)) * after))
+        with k.each(after) as j:
+            terms = [where(inside, k.load(grad, place + j), zero) for inside, place in places]
+            k.store(out, own + j, functools.reduce(operator.add, terms) / divisor)
         return k
 
     return write

@@ -242,6 +242,9 @@ def running_products(type: str) -> Kernel:
     return k
 
 
+BLOCK = 16  # numbers of which most have none that is larger than all before
+
+
 @functools.cache
 def running_extremes(largest: bool, alone: bool) -> Callable[[str], Kernel]:
     """x (rows, n, after) -> the running largest (or smallest) along the middle dim and their places, int64.
@@ -257,17 +260,29 @@ def running_extremes(largest: bool, alone: bool) -> Callable[[str], Kernel]:
         x, out, places = k.array("x", type), k.array("out", type, True), k.array("places", "int64", True)
         n = k.scalar("n", "index")
         if alone:
-            base = k.index * n
-            held = k.variable(k.load(x, base))
-            place = k.variable(k.constant(0, "int64"))
-            with k.loop(0, n) as i:
-                value = k.load(x, base + i)
-                now = call("max" if largest else "min", value, held)  # of nan, nan
-                here = where(attained(k, value, held), k.cast(i, "int64"), place)
-                k.set(held, now)
-                k.set(place, here)
-                k.store(out, base + i, now)
-                k.store(places, base + i, here)
+            base, by = k.index * n, "max" if largest else "min"
+            held, place = k.variable(k.load(x, base)), k.variable(k.constant(0, "int64"))
+
+            def one_by_one(begin: Value, end: Value) -> None:
+                with k.loop(begin, end) as i:
+                    value = k.load(x, base + i)
+                    k.set(place, where(attained(k, value, held), k.cast(i, "int64"), place))
+                    k.set(held, call(by, value, held))  # of nan, nan
+                    k.store(out, base + i, held)
+                    k.store(places, base + i, place)
+
+            with k.loop(0, n // BLOCK) as block:
+                begin = block * BLOCK
+                tops = [k.load(x, base + begin + i) for i in range(BLOCK)]
+                while len(tops) > 1:
+                    tops = [call(by, one, two) for one, two in zip(tops[::2], tops[1::2])]
+                better = attained(k, tops[0], held)
+                with k.when(better):
+                    one_by_one(begin, begin + BLOCK)
+                with k.when(k.op("not", better)), k.each(k.constant(BLOCK, "index")) as i:
+                    k.store(out, base + begin + i, held)
+                    k.store(places, base + begin + i, place)
+            one_by_one(n // BLOCK * BLOCK, n)
             return k
         after = k.scalar("after", "index")
         base = k.index * n * after

@@ -14,7 +14,7 @@ import numpy as np
 from engine.core.checks import wrap_dim
 from engine.core.lru import LRU
 from engine.dispatch import kernel
-from engine.kernels import lines
+from engine.kernels import lines, scans
 from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
 from engine.ops.generated import launch
@@ -119,9 +119,9 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
     return made
 
 
-def _side_by_side(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
+def _inside(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
     """The divisor of means of windows in images that none overhangs; None for others."""
-    if len(size) != 2 or any(padding) or prod(kernel_size) > _TAPS or divisor == 0:
+    if any(padding) or divisor == 0:
         return None
     if any((m - 1) * step + taps > n for n, m, taps, step in zip(size, out, kernel_size, stride)):
         return None
@@ -134,26 +134,64 @@ def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_
         return NotImplemented
     size = input.shape[2:]
     out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
-    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
     if divisor is None:
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
+    across, several = kernel_size[1], divisor_override is None
+    if several and kernel_size[0] == stride[0] == 1 and across == stride[1] and across * out[1] == size[1]:
+        run(scans.reduced("sum", True), [input, made], [across], made.size, across)  # all of each line
+        return made
+    if prod(kernel_size) > _TAPS:
+        return NotImplemented
     sizes, rows = [*size, *out, divisor], made.size // out[1]
     run(lines.mean_of_windows(tuple(kernel_size), tuple(stride)), [input, made], sizes, rows, out[1])
     return made
 
 
+def _of_lines(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, divisor: Any) -> float | None:
+    """The divisor of means of neighbouring lines, as of channels that are a dim of a volume; None for others."""
+    if kernel_size[0] > _TAPS or set(kernel_size[1:]) != {1} or set(stride) != {1}:
+        return None
+    return _inside(size, kernel_size, stride, padding, out, divisor)
+
+
+@kernel(pooling.avg_pool3d_values, "cpu", only_launches=True)
+def _avg_pool3d(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    if input.ndim != 5 or not plain(input):
+        return NotImplemented
+    size = input.shape[2:]
+    out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
+    divisor = _of_lines(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is None:
+        return NotImplemented
+    made, after = xp.empty((*input.shape[:2], *out), input.dtype), prod(size[1:])
+    numbers = [size[0], out[0], after, divisor]
+    run(lines.mean_of_lines(kernel_size[0]), [input, made], numbers, made.size // after, after)
+    return made
+
+
 @kernel(pooling.avg_pool_backward, "cpu", only_launches=True)
 def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, count_include_pad, divisor_override):
-    if grad_output.ndim != 4 or not plain(grad_output) or tuple(stride) != tuple(kernel_size):
+    if grad_output.ndim not in (4, 5) or not plain(grad_output):
         return NotImplemented
     out = grad_output.shape[2:]
-    divisor = _side_by_side(size, kernel_size, stride, padding, out, divisor_override)
+    divisor = _of_lines(size, kernel_size, stride, padding, out, divisor_override)
+    if divisor is not None:
+        made, after = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype), prod(size[1:])
+        numbers = [size[0], out[0], after, divisor]
+        run(lines.mean_of_lines_gradient(kernel_size[0]), [grad_output, made], numbers, made.size // after, after)
+        return made
+    if tuple(stride) != tuple(kernel_size):
+        return NotImplemented
+    divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
     if divisor is None:
         return NotImplemented
     made = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype)
-    sizes, rows = [*size, *out, divisor], made.size // size[1]
-    run(lines.mean_of_windows_gradient(tuple(kernel_size)), [grad_output, made], sizes, rows, size[1])
+    flat = (1,) * (5 - grad_output.ndim)
+    sizes = [*flat, *size, *flat, *out, *flat, *kernel_size, divisor]
+    taps = kernel_size[-1] if kernel_size[-1] <= _TAPS else 0
+    run(lines.mean_of_windows_gradient(taps), [grad_output, made], sizes, made.size // size[-1], size[-1])
     return made
 
 
@@ -257,8 +295,23 @@ def _along(shape: tuple[int, ...], index: Any, dim: int) -> tuple[int, int, int]
     return parts(shape, axis)
 
 
+def _of_rows(shape: tuple[int, ...], index: Any, dim: int) -> Any:
+    """The index (count) where each of its entries is expanded to a whole row of all before the dim; None elsewhere."""
+    if not shape or index.ndim != len(shape) or not index.size:
+        return None
+    axis = wrap_dim(dim, len(shape))
+    strides, whole = (*index.strides[:axis], *index.strides[axis + 1 :]), index.shape[axis + 1 :]
+    if axis == len(shape) - 1 or any(strides) or index.shape[:axis] != shape[:axis] or whole != shape[axis + 1 :]:
+        return None
+    found = np.ascontiguousarray(index[(0,) * axis + (slice(None),) + (0,) * len(whole)])
+    return found if _index(found) and all_below(found, shape[axis]) else None
+
+
 @kernel(gathering.gather, "cpu")
 def _gather(xp, input, dim, index, *, sparse_grad=False):
+    rows = _of_rows(input.shape, index, dim)
+    if rows is not None:
+        return xp.take(input, rows, axis=wrap_dim(dim, input.ndim))
     found = _along(input.shape, index, dim) if input.flags.c_contiguous and input.itemsize in (4, 8) else None
     if found is None:
         return NotImplemented
@@ -273,7 +326,16 @@ def _gather(xp, input, dim, index, *, sparse_grad=False):
 
 
 def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
-    found = _along(shape, index, dim) if plain(source, *given) and source.shape == index.shape else None
+    if not plain(source, *given) or source.shape != index.shape:
+        return NotImplemented
+    rows = _of_rows(shape, index, dim)
+    if rows is not None:
+        before, n, after = parts(shape, wrap_dim(dim, len(shape)))
+        made = xp.empty(shape, source.dtype) if given else xp.zeros(shape, source.dtype)
+        numbers, each = [n, rows.size, after], (n + rows.size) * after
+        run(lines.added_rows(bool(given)), [source, rows, *given, made], numbers, before, each)
+        return made
+    found = _along(shape, index, dim)
     if found is None:
         return NotImplemented
     before, n, after = found

@@ -60,7 +60,7 @@ def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: 
 
     A mean is the mean of means, each of as many.
     """
-    if not plain(input) or not input.ndim or (by == "sum" and not mean):
+    if not plain(input) or not input.ndim:
         return NotImplemented
     axes = sorted(wrap_dims(dim, input.ndim))
     split = max(i for i in range(1, len(axes)) if axes[i] != axes[i - 1] + 1)
@@ -101,6 +101,20 @@ def _max(xp, input, dim, keepdim=False):
 @kernel(extremes.min_dim, "cpu", only_launches=True)
 def _min(xp, input, dim, keepdim=False):
     return _placed(xp, input, dim, keepdim, False)
+
+
+@kernel(reduction.sum, "cpu", only_launches=True, serves=lambda input, dim=None, *_: dim is not None)
+def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
+    return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum")
+
+
+@kernel(reduction.sum_to_size, "cpu", only_launches=True)
+def _sum_to_size(xp, input, size):
+    axes = tuple([d for dims in reduction.summed_dims(input.shape, size) for d in dims])
+    if not axes or len(axes) == input.ndim:
+        return NotImplemented
+    found = _reduced(xp, input, axes, True, "sum")
+    return found if found is NotImplemented else found.reshape(size)
 
 
 @kernel(reduction.mean, "cpu", only_launches=True)

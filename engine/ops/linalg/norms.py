@@ -17,6 +17,22 @@ from engine.tensor import Tensor
 _MANY = 1 << 15  # elements from which it is worth a look at how they lie
 
 
+def _masked(value: Tensor, norm: Tensor) -> Tensor:
+    return value.masked_fill(norm == 0, 0)
+
+
+@op(public=False, out=False, method=False, broadcast=True, numbers=(), generated="some")
+@derivative(
+    grad_=lambda grad, input, norm: euclidean_slope(grad, input, norm),
+    input=lambda grad, grad_, norm: _masked(grad * grad_ / norm, norm),
+    norm=lambda grad, grad_, input, norm: _masked(-grad * grad_ * input / (norm * norm), norm),
+)
+@samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 1)), (t(1), t(2), t.positive(1))])
+def euclidean_slope(xp, grad_, input, norm):
+    """The gradient of a Euclidean norm, 0 where that is 0.  grad_ (*a), input (*b), norm (*c) -> (broadcast of a, b, c)."""
+    return xp.multiply(grad_, xp.where(norm == 0, 0, input / norm))
+
+
 def _slope(grad: Tensor, x: Tensor, ord: float, dim: Any, keepdim: bool, norm: Tensor, shape: Any) -> Tensor | None:
     """The gradient of a p-norm, case by case as torch has it; None for the count of elements."""
     if ord == 0:
@@ -28,6 +44,8 @@ def _slope(grad: Tensor, x: Tensor, ord: float, dim: Any, keepdim: bool, norm: T
             grad, norm = grad.unsqueeze(d), norm.unsqueeze(d)
     if ord == 1:
         return x.sgn() * grad
+    if ord == 2 and not x.dtype.is_complex:
+        return euclidean_slope(grad, x, norm)
     if ord == 2:
         return grad * (x / norm).masked_fill(norm == 0, 0)
     if math.isinf(ord):

@@ -118,7 +118,7 @@ def _ends(xp, alpha, input_lengths, target_lengths):
     return xp.asarray(result, dtype=alpha.dtype)
 
 
-@op(public=False, out=False, method=False, gradgrad=False, why=_WHY)
+@op(public=False, out=False, method=False, gradgrad=False, why=_WHY, generated="many", large=512, large_by=("input",))
 @derivative(input=no_derivative("_ctc_loss_backward"), grad_output=no_derivative("_ctc_loss_backward"))
 def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths, blank, zero_infinity):
     """The gradient of `ctc_rows` behind a log_softmax.  grad_output (N), input (T, N, C) -> (T, N, C)."""
@@ -132,13 +132,15 @@ def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths,
     share = xp.where(possible, xp.exp(share), 0 if zero_infinity else float("nan"))
     inside = xp.arange(steps).reshape(-1, 1, 1) < xp.asarray(list(input_lengths)).reshape(-1, 1)
     share = xp.where(inside, share, 0).astype(input.dtype)
-    result = xp.exp(input) * (inside & possible if zero_infinity else inside)
+    result = xp.where(inside & possible if zero_infinity else inside, xp.exp(input), 0)
     cells = xp.arange(steps * count).reshape(steps, count, 1) * classes + labels
     xp.subtract.at(result.reshape(-1), cells.reshape(-1), share.reshape(-1))
     return result * grad_output.reshape(1, -1, 1)
 
 
-@op(public=False, out=False, method=False, node="CtcLossBackward0", gradgrad=False, why=_WHY)
+@op(
+    public=False, out=False, method=False, node="CtcLossBackward0", gradgrad=False, why=_WHY, generated="many", large=512
+)
 @derivative(
     input=lambda grad, input, targets, input_lengths, target_lengths, blank, zero_infinity: ctc_backward(
         grad, input, targets, input_lengths, target_lengths, blank, zero_infinity

@@ -215,7 +215,16 @@ def avg_pool2d_values(xp, input, kernel_size, stride, padding, ceil_mode, count_
     return _avg_kernel(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op(public=False, out=False, method=False, node="AvgPool3DBackward0", channels_last=True, keeps=("input",), large=256)
+@op(
+    public=False,
+    out=False,
+    method=False,
+    node="AvgPool3DBackward0",
+    channels_last=True,
+    keeps=("input",),
+    large=256,
+    generated="some",
+)
 @derivative(
     input=lambda grad, input_shape, kernel_size, stride, padding, count_include_pad, divisor_override: (
         avg_pool_backward(

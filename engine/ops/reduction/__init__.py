@@ -148,6 +148,8 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
     several=((1, 2), (2, 5)),
     autocast={"cuda": "float32"},
     out_as="dtype",
+    large=1 << 13,
+    generated="many",
 )
 @derivative(
     input=lambda grad, input_shape, input_dtype, dim, keepdim: cast_back(
@@ -203,6 +205,8 @@ def summed_dims(shape: Any, size: Any) -> tuple[tuple[int, ...], tuple[int, ...]
     },
     varargs="size",
     itself="size",
+    large=1 << 13,
+    generated="many",
 )
 @derivative(input=lambda grad, input_shape: grad.expand(input_shape))
 @samples(

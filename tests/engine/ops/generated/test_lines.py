@@ -212,11 +212,54 @@ def test_means_of_windows(window: Any, size: tuple[int, int], dtype: str) -> Non
             agree("avg_pool_backward", g, size, taps, stride, (0, 0), True, divisor)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "size, window",
+    [((1, 170), (1, 17)), ((3, 175), (1, 17)), ((30, 34), (14, 17)), ((5, 4, 9), (2, 2, 2)), ((8, 1, 40), (3, 1, 19))],
+)
+def test_means_of_wide_windows_and_of_volumes(size: tuple[int, ...], window: tuple[int, ...], dtype: str) -> None:
+    x, g = arrays((2, 3, *size), (2, 3, *(n // t for n, t in zip(size, window))), dtype=dtype)
+    for divisor in (None, 7):
+        agree("avg_pool_backward", g, size, window, window, (0,) * len(size), True, divisor)
+    if size == (1, 170):
+        agree("avg_pool2d_values", x, window, window, (0, 0), False, True, None)
+        assert left("avg_pool2d_values", x, window, window, (0, 0), False, True, 7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim, shape", [(0, (6, 5)), (1, (2, 6, 5)), (0, (6, 2, 3)), (-2, (1, 6, 17))])
+def test_entries_that_are_expanded_to_rows(dim: int, shape: tuple[int, ...], dtype: str) -> None:
+    axis = dim % len(shape)
+    wide = (*shape[:axis], 9, *shape[axis + 1 :])
+    each = np.random.default_rng(0).integers(0, 6, 9)
+    index = np.broadcast_to(each.reshape(9, *(1,) * (len(shape) - axis - 1)), wide)
+    x, source = arrays(shape, wide, dtype=dtype)
+    agree("scatter_add", x, dim, index, source)
+    agree("add_along", source, index, shape, dim)
+    agree("gather", x, dim, index)
+    beyond = np.broadcast_to(index[..., :1] + 9, wide)
+    assert left("scatter_add", x, dim, beyond, source) and left("gather", x, dim, beyond)
+    assert left("scatter_add", x.swapaxes(0, -1), dim, index, source)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("taps", [1, 2, 5, 8])
+def test_means_of_neighbouring_lines(taps: int, dtype: str) -> None:
+    x, g = arrays((2, 3, 8, 4, 5), (2, 3, 9 - taps, 4, 5), dtype=dtype)
+    for divisor in (None, 7):
+        agree("avg_pool3d_values", x, (taps, 1, 1), (1, 1, 1), (0, 0, 0), True, True, divisor)
+        agree("avg_pool_backward", g, (8, 4, 5), (taps, 1, 1), (1, 1, 1), (0, 0, 0), True, divisor)
+        agree("avg_pool_backward", g[:, :, 0].copy(), (6, 5), (3, 1), (1, 1), (0, 0), True, divisor)
+    assert left("avg_pool3d_values", x, (taps, 2, 1), (1, 1, 1), (0, 0, 0), False, True, None)
+    assert left("avg_pool3d_values", x, (taps, 1, 1), (1, 1, 1), (1, 0, 0), False, True, None)
+    assert left("avg_pool3d_values", x.astype("float16"), (taps, 1, 1), (1, 1, 1), (0, 0, 0), False, True, None)
+
+
 def test_what_is_left_of_means_of_windows() -> None:
     x, g = arrays((2, 3, 1, 18), (2, 3, 1, 5))
     assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 0), True, True, None)  # the last window overhangs
     assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 1), False, True, None)
-    assert left("avg_pool2d_values", x, (1, 9), (1, 9), (0, 0), False, True, None)
+    assert left("avg_pool2d_values", x, (1, 9), (1, 8), (0, 0), False, True, None)
     assert left("avg_pool2d_values", x.astype("float16"), (1, 4), (1, 4), (0, 0), False, True, None)
     assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 4), (0, 0), True, None)
     assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 3), (0, 0), True, None)

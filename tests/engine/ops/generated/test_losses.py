@@ -59,3 +59,44 @@ def test_what_is_left() -> None:
     for _ in range(3):
         with pytest.raises(IndexError, match="Target 3 is out of bounds"):
             engine.nn.functional.cross_entropy(engine.tensor(x), engine.tensor(target))
+
+
+TARGETS = [
+    ((6, 6, 6, 4, 3, 4), ((1, 2), (2, 2), (1,), (), (1, 1, 1), (2, 1, 2))),  # the fifth needs five steps
+    ((5, 1), ((1, 2, 1, 2), (2, 2))),
+    ((9,), ((1, 2, 0, 2, 1, 0, 0, 2),)),  # the blank among the labels
+    ((40, 33), (tuple(range(1, 3)) * 9, (2,) * 9)),
+    ((3, 2), ((), ())),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("steps, targets", TARGETS)
+def test_ctc(steps: tuple[int, ...], targets: tuple[tuple[int, ...], ...], zero: bool, dtype: str) -> None:
+    r, sizes = np.random.default_rng(len(steps)), tuple(map(len, targets))
+    x = r.standard_normal((max(steps) + 1, len(steps), 3))
+    x = (x - np.log(np.exp(x).sum(-1, keepdims=True))).astype(dtype)
+    grad = r.standard_normal(len(steps)).astype(dtype)
+    agree("ctc_rows", x, targets, steps, sizes, 0, zero)
+    agree("ctc_backward", grad, x, targets, steps, sizes, 0, zero)
+    agree("ctc_backward", grad[:1].repeat(3)[::3].repeat(len(steps)), x, targets, steps, sizes, 2, zero)
+
+
+@pytest.mark.parametrize("number", [-np.inf, np.nan, np.inf])
+def test_ctc_of_numbers_that_are_not_finite(number: float) -> None:
+    x = np.log(np.full((5, 2, 3), 1 / 3, "float32"))
+    x[2, 0, 1] = number
+    x[4, 1, 0] = number  # behind the end
+    lengths = (5, 4), (2, 1)
+    agree("ctc_rows", x, ((1, 2), (2,)), *lengths, 0, False)
+    agree("ctc_backward", np.ones(2, "float32"), x, ((1, 2), (2,)), *lengths, 0, False)
+
+
+def test_what_ctc_leaves() -> None:
+    x, grad = np.zeros((4, 2, 3), "float32"), np.ones(2, "float32")
+    assert left("ctc_rows", x, ((1,), (3,)), (4, 4), (1, 1), 0, False)
+    assert left("ctc_rows", x, ((1,), (-1,)), (4, 4), (1, 1), 0, False)
+    assert left("ctc_rows", x, ((1,), (1,)), (4, 0), (1, 1), 0, False)
+    assert left("ctc_rows", x.transpose(0, 2, 1), ((1,),) * 3, (4,) * 3, (1,) * 3, 0, False)
+    assert left("ctc_backward", grad.astype("float64"), x, ((1,), (1,)), (4, 4), (1, 1), 0, False)

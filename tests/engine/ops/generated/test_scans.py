@@ -28,7 +28,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["amax", "amin", "mean"])
+@pytest.mark.parametrize("name", ["amax", "amin", "mean", "sum"])
 @pytest.mark.parametrize("dim", [(2, 3), -1, (0, 1, 2, 3)])
 def test_reductions_of_the_last_dims(name: str, dim: Any, dtype: str) -> None:
     (x,) = arrays((3, 4, 5, 19), dtype=dtype)
@@ -50,18 +50,34 @@ def test_extremes_over_dims_in_the_middle(name: str) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 127, 128, 129, 300])
-def test_means_over_dims_in_the_middle(n: int) -> None:
+def test_means_and_sums_over_dims_in_the_middle(n: int) -> None:
     for shape, dim in (((3, n, 19), 1), ((n, 5), 0), ((2, n, 2, 3), (1, 2))):
         (x,) = arrays(shape)
-        agree("mean", x, dim)
-        agree("mean", x, dim, True)
+        for name in ("mean", "sum"):
+            agree(name, x, dim)
+            agree(name, x, dim, True)
+        dims = dim if isinstance(dim, tuple) else (dim,)
+        if n > 1:
+            agree("sum_to_size", x, tuple(1 if d in dims else m for d, m in enumerate(shape)))
+
+
+def test_sums_to_a_size() -> None:
+    (x,) = arrays((3, 4, 5, 7))
+    for size in ((7,), (5, 1), (4, 1, 7), (3, 1, 1, 7), (1, 4, 1, 7), (3, 1, 5, 1), (1, 1, 7)):
+        agree("sum_to_size", x, size)
+    assert left("sum_to_size", x, x.shape) and left("sum_to_size", x, (1, 1, 1, 1)) and left("sum_to_size", x, ())
+    assert left("sum_to_size", x.transpose(1, 0, 2, 3), (1, 5, 7)) and left("sum_to_size", x.astype("float16"), (7,))
+    assert left("sum_to_size", x.astype("int32"), (7,)) and left("sum", x.astype("int32"), 1)
+    with pytest.raises(RuntimeError, match="not expandable"):
+        generated.variant_of(OPS["sum_to_size"])(np, x, (5, 3))
 
 
 def test_means_of_many_rows_lose_little() -> None:
     x = np.full((4096, 8), 0.1, "float32")
     found = generated.variant_of(OPS["mean"])(np, x, 0)
     np.testing.assert_allclose(found, x[0], rtol=2e-6)
-    assert left("mean", np.concatenate([x, x]), 0)
+    np.testing.assert_allclose(generated.variant_of(OPS["sum"])(np, x, 0), x[0] * 4096, rtol=2e-6)
+    assert left("mean", np.concatenate([x, x]), 0) and left("sum", np.concatenate([x, x]), 0)
 
 
 def test_what_is_left_of_reductions() -> None:
@@ -71,7 +87,7 @@ def test_what_is_left_of_reductions() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["mean", "amax", "amin"])
+@pytest.mark.parametrize("name", ["mean", "sum", "amax", "amin"])
 def test_reductions_of_dims_apart(name: str, dtype: str) -> None:
     (x,) = arrays((3, 4, 5, 2, 7), dtype=dtype)
     for dim in ((0, 2, 3, 4), (-1, 0), (0, 2), (1, 3), (0, 2, 4)):
@@ -128,6 +144,17 @@ def test_running_extremes(name: str, dim: int, dtype: str) -> None:
     x[1, 20, 5:7] = np.nan
     x[2, :3] = np.inf
     agree(name, x, dim)
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("length", [15, 16, 33, 100])
+def test_running_extremes_of_long_rows(name: str, length: int) -> None:
+    """Blocks without a new extreme, with one, with ties of it, rising, falling, and behind a nan."""
+    x = np.random.default_rng(length).standard_normal((6, length)).astype("float32")
+    x[1], x[2], x[3] = np.sort(x[1]), np.sort(x[2])[::-1], 0
+    x[4, length // 3], x[5, 0], x[5, -1] = np.nan, np.inf, np.inf
+    agree(name, x, 1)
+    agree(name, -x, -1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -67,3 +67,11 @@ def test_an_impossible_target_has_nan() -> None:
     assert loss.item() == float("inf")
     loss.backward()
     assert x.grad.isnan().any()
+
+
+def test_what_is_behind_the_end_of_a_sequence_has_no_gradient_also_where_it_is_no_number() -> None:
+    logs = engine.full((4, 2, 3), -1.1)
+    logs[3, 0, 1] = float("nan")
+    logs.requires_grad_()
+    F.ctc_loss(logs, engine.tensor([[1], [2]]), (3, 4), (1, 1), reduction="sum").backward()
+    assert (logs.grad[3, 0] == 0).all()
