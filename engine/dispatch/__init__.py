@@ -244,6 +244,7 @@ def kernel(
     function: Callable[..., object],
     kind: str,
     only_launches: bool = False,
+    serves: Callable[..., bool] | None = None,
 ) -> Callable[[F], F]:
     """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "images", "pass", "blocks", "direct",
     "cpu"); parameters as the op's own.
@@ -255,6 +256,7 @@ def kernel(
     kernel such arrays everywhere (an op has one of them).  Each may return NotImplemented for what comes next, at last
     the op's own kernel.  One with a parameter `into` may write an in-place op's result there and return it.
     only_launches: it does nothing but launch kernels on new arrays, so that those launches can be repeated without it.
+    serves: of a "cpu" kernel, which of the op's arguments it is asked for at all, where most are not for it.
     """
 
     def attach(variant: F) -> F:
@@ -263,6 +265,7 @@ def kernel(
             record = next(one for one in OPS.values() if one.function is function)
         record.kernels[kind] = variant
         record.only_launches |= only_launches
+        record.serves = serves or record.serves
         record.chosen.pop(kind, None)
         record.chosen.pop("cuda", None)
         return variant

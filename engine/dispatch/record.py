@@ -97,6 +97,7 @@ class Op:
     number_first = False  # also takes its keyword number before the last tensors, as of 2018: add(input, alpha, other)
     numbers: Literal[True] | tuple[str, ...] = True
     only_launches = False  # of its kernels: `kernel`
+    serves: Callable[..., bool] | None = None  # likewise
     only_numbers = False  # also takes numbers alone, as add(2., 3.): they are tensors without dims
     out = True
     out_label = ""  # of the kernel that torch looks up by the dtype of `out=`, which lacks integers

@@ -34,6 +34,8 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     one = pointwise and not (record.outputs or record.many)
     light = record.generated != "many"
     made = launch.guarded(record.name, plain, present, launches, into, pointwise=one, light=light)
+    if record.serves is not None:
+        made = _limited(made, record.serves)
     if not record.image_kernel:
         return made
     import engine.ops.norm.generated  # noqa: F401  # for the weight: few programs normalize converted images
@@ -49,6 +51,17 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
 
     either.why_not = made.why_not  # type: ignore[attr-defined]
     return either
+
+
+def _limited(made: Callable[..., Any], serves: Callable[..., bool]) -> Callable[..., Any]:
+    def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        return made(xp, *args, **kwargs) if serves(*args) else NotImplemented
+
+    def why_not(args: Any, kwargs: Any) -> str:
+        return made.why_not(args, kwargs) if serves(*args) else "not for such operands"  # type: ignore[attr-defined]
+
+    kernel.why_not = why_not  # type: ignore[attr-defined]
+    return kernel
 
 
 def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
