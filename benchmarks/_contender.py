@@ -3,7 +3,8 @@
     python _contender.py NAME WORKLOAD THREADS [MODEL.onnx]
 
 A line `SECONDS` on stdin is answered by a JSON line {"times": [s, ...], "cpu": s}; at the end of the input the
-last line says the peak memory.  Runs in any interpreter: it imports nothing but the contender's own library.
+last line says the peak memory and, of the engine op by op, the operations of a step.  Runs in any interpreter: it
+imports nothing but the contender's own library.
 """
 
 from __future__ import annotations
@@ -368,6 +369,15 @@ def export(workload: str, target: str) -> None:
     torch.onnx.export(model, (x,), target, dynamo=False, opset_version=17)
 
 
+def operations(step: Any) -> int:
+    """The multiplications and additions of products, convolutions and attention in a step of the engine's."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return int(counter.get_total_flops())
+
+
 def main() -> None:
     """Answer requests until the input ends."""
     name, workload, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -402,7 +412,10 @@ def main() -> None:
             json.dumps({"times": times, "cpu": time.process_time() - used, "wall": now - start}),
             flush=True,
         )
-    print(json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}), flush=True)
+    end = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    if name == "engine":
+        end["operations"] = operations(step)
+    print(json.dumps(end), flush=True)
 
 
 if __name__ == "__main__":

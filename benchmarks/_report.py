@@ -48,11 +48,13 @@ def run(names: Sequence[str]) -> dict[str, Any]:
     """Return the rows and results of these files, as of one run."""
     rows: dict[tuple[str, ...], Any] = {}
     results: dict[str, Any] = {}
+    floors: dict[str, float] = {}
     for name in names:
         document = read(name)
         rows |= {(r["workload"], r["ours"], r["peer"]): r for r in document["rows"]}
         results |= document["results"]
-    return {"rows": list(rows.values()), "results": results}
+        floors |= document.get("floors", {})
+    return {"rows": list(rows.values()), "results": results, "floors": floors}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -80,18 +82,22 @@ def ratios(documents: dict[str, Any]) -> list[str]:
     return table(("workload", "ours", "against", *documents), [*cells, ("limits that hold", "", "", *held)])
 
 
-def workloads(results: dict[str, Any]) -> list[str]:
-    """Return milliseconds and peak memory of every workload but the corpus's and those with large arrays."""
-    rows = []
-    for name, times in results.items():
-        if name.startswith(("corpus", "large")) or "engine" not in times:
+def workloads(document: dict[str, Any]) -> list[str]:
+    """Return milliseconds and peak memory of every workload but the corpus's, and the times over the floors."""
+    rows, floors = [], document["floors"]
+    for name, times in document["results"].items():
+        if name.startswith("corpus") or "engine" not in times:
             continue
         ms = medians(times)
         peaks = [times[s]["peak"] / 2**20 for s in ("engine", "torch") if "peak" in times.get(s, {})]
         ours = [f"{ms[c]:.2f}" if c in ms else "" for c in ("engine", "engine plan")]
         theirs = ", ".join(f"{ms[c]:.2f}" for c in TORCH if c in ms)
-        rows.append((name, *ours, theirs, ", ".join(f"{p:.0f}" for p in peaks)))
-    return table(("workload", "op by op", "plan", "PyTorch NCHW, channels_last", "peak MB: ours, PyTorch"), rows)
+        least = floors.get(name)
+        over = [f"{ms[c] / least:.2f}" for c in ("engine", "engine plan", "torch best") if c in ms] if least else []
+        cells = (*ours, theirs, f"{least:.2f}" if least else "", ", ".join(over))
+        rows.append((name, *cells, ", ".join(f"{p:.0f}" for p in peaks)))
+    head = ("op by op", "plan", "PyTorch NCHW, channels_last", "floor", "ours, plan, PyTorch / floor")
+    return table(("workload", *head, "peak MB: ours, PyTorch"), rows)
 
 
 def corpus(documents: dict[str, Any]) -> list[str]:
@@ -163,7 +169,7 @@ def page() -> str:
     whole = documents["Zen 5"]
     parts = [
         ("## Workloads: our time / theirs", ratios(documents)),
-        ("## Workloads on Zen 5: milliseconds and memory", workloads(whole["results"])),
+        ("## Workloads on Zen 5: milliseconds, floors and memory", workloads(whole)),
         ("## Models of third parties, forward: op by op, plan / PyTorch", corpus(documents)),
         ("## Single operations", per_op(read("per_op.json"))),
         ("## The hub, processes, training", others()),
