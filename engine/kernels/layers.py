@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.kernels.form import Kernel, Value, call, where
 
-__all__ = ["attention", "attention_backward", "folded", "glu", "glu_backward", "placed", "running_sums"]
+__all__ = ["attention", "attention_backward", "folded", "glu", "glu_backward", "placed", "product", "running_sums"]
 
 
 def placed(type: str) -> Kernel:
@@ -17,6 +17,23 @@ def placed(type: str) -> Kernel:
     width, total, start = (k.scalar(name, "index") for name in ("width", "total", "start"))
     with k.each(width) as j:
         k.store(out, k.index * total + start + j, k.load(x, k.index * width + j))
+    return k
+
+
+def product(type: str) -> Kernel:
+    """x (rows, depth), y (depth, columns), by their steps in elements -> (rows, columns), x @ y.  Rows are those of x."""
+    k = Kernel("product", "rows")
+    x, y, out = k.array("x", type), k.array("y", type), k.array("out", type, True)
+    depth, columns, row, step, line, column = (
+        k.scalar(name, "index") for name in ("depth", "columns", "row", "step", "line", "column")
+    )
+    own, zero = k.index * columns, k.constant(0, "index")
+    with k.each(columns) as j:
+        k.store(out, own + j, k.constant(0.0, type))
+    with k.loop(zero, depth) as n:
+        factor, of_line = k.load(x, k.index * row + n * step), n * line
+        with k.each(columns) as j:
+            k.store(out, own + j, k.load(out, own + j) + factor * k.load(y, of_line + j * column))
     return k
 
 

@@ -82,14 +82,15 @@ class Guard:
     def holds(self) -> bool:
         """Return whether all is as it was."""
         entries = self.entries
-        if sum(map(len, self.tables)) != len(entries):
-            return False
-        if not all(map(is_, chain.from_iterable(map(_values, self.tables)), entries)):
-            return False
+        if self.tables:  # of modules: a step may have none
+            if sum(map(len, self.tables)) != len(entries):
+                return False
+            if not all(map(is_, chain.from_iterable(map(_values, self.tables)), entries)):
+                return False
         for hold in self._parts:
             if not hold():
                 return False
-        return self.attributes.hold()
+        return not self.tables or self.attributes.hold()
 
     # --- of programs for inference
 
@@ -177,10 +178,7 @@ class Gradients:
     def __init__(self, tensors: list[Tensor], hooks: list[object]) -> None:
         self.tensors = [t for t in tensors if t._array.dtype.kind in "fcV"]
         self.hooks = hooks
-        self.then, self.hooked = self._now(), self._hooked()
-
-    def _now(self) -> list[object]:
-        return [_environment(), [*map(bool, map(_needs, self.tensors))]]
+        self.environment, self.needs, self.hooked = _environment(), [*map(_needs, self.tensors)], self._hooked()
 
     def _hooked(self) -> bool:
         if any(self.hooks) or any(_GLOBAL_HOOKS):
@@ -189,7 +187,10 @@ class Gradients:
 
     def hold(self) -> bool:
         """Return whether all is as it was."""
-        return self._now() == self.then and self._hooked() is self.hooked
+        needs = [*map(_needs, self.tensors)]
+        if needs != self.needs and [*map(bool, needs)] != [*map(bool, self.needs)]:
+            return False
+        return _environment() == self.environment and self._hooked() is self.hooked
 
 
 def _environment() -> tuple[object, ...]:

@@ -61,6 +61,16 @@ def run(
     launch.launched(launch.ready(entry, count * each, built), arrays, numbers, count, each)
 
 
+def product(xp: Any, a: Any, b: Any) -> Any:
+    """a (n, k) @ b (k, m) -> (n, m), of few elements, however they lie."""
+    if a.dtype != b.dtype or a.dtype not in _FLOATS or not a.size or not b.size:
+        return NotImplemented
+    made, each = xp.empty((a.shape[0], b.shape[1]), a.dtype), a.shape[1] * b.shape[1]
+    steps = [s // a.itemsize for s in (*a.strides, *b.strides)]
+    run(layers.product, [a, b, made], [*b.shape, *steps], len(a), each)
+    return made
+
+
 # --- by channel
 
 

@@ -21,7 +21,7 @@ from engine.kernels.form import FormError
 from engine.ops import generated
 from engine.ops.generated import launch
 
-__all__ = ["function_of"]
+__all__ = ["function_for", "function_of"]
 
 OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried
 OPERATIONS = 1 << 21  # of a launch, as `cpu.operations` counts them: some 10 to 30 us
@@ -41,7 +41,6 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     if not direct.readable():
         return None
     variant = generated.variant_of(record, small=True)
-    seen: LRU[Any, int] = LRU(MANY)
     count = len(record.positional)
     names = record.keyword
     if record.lists:  # of one list, which comes first
@@ -51,6 +50,17 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     else:
         plain = lambda xp, *args: variant(xp, *args[:count], **dict(zip(names, args[count:])))
         there = lambda *args: present(np, *args[:count], **dict(zip(names, args[count:])))
+    return function_for(record.name, plain, there)
+
+
+def function_for(name: str, plain: Callable[..., Any], there: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The builtin function for calls that `plain` does by launches alone: plain(array module, *args).
+
+    there(*args): the route without.
+    """
+    if not direct.readable():
+        return None
+    seen: LRU[Any, int] = LRU(MANY)
 
     def offer(*args: Any) -> Any:
         size, parts = 0, []
@@ -75,10 +85,10 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
         calls += _more(args)
         tried = calls >= OFFERS or trusted
         seen[key] = _REFUSED if tried else calls
-        return _compiled(compiled, record.name, plain, there, args) if tried else NotImplemented
+        return _compiled(compiled, name, plain, there, args) if tried else NotImplemented
 
     try:
-        compiled = direct.Direct(record.name, offer, 1 if launch.trials.trusted else direct.EVERY)
+        compiled = direct.Direct(name, offer, 1 if launch.trials.trusted else direct.EVERY)
     except Exception as error:  # whatever llvmlite says of this machine
         launch.warn(f"generated code is not used here: {type(error).__name__}: {error}")
         return None

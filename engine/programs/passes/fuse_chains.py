@@ -202,6 +202,7 @@ def _joint(chain: list[Node], sources: list[Node], kernels: dict[object, Any]) -
         return wrap(made)
 
     joint.on_arrays = on_arrays  # type: ignore[attr-defined]
+    joint.chain = name, code  # type: ignore[attr-defined]
     joint.into = None  # type: ignore[attr-defined]  # the operand that the result may be written to
     joint.__name__ = joint.__qualname__ = name
     return joint

@@ -16,6 +16,7 @@ import numpy as np
 from engine.dispatch import OPS
 from engine.fx.graph import Graph
 from engine.fx.node import Node, map_arg
+from engine.kernels import processor
 from engine.ops import products, reduction, shape
 from engine.programs.passes.chains import elementwise
 from engine.programs.training.step import accumulate_grad
@@ -24,7 +25,7 @@ from engine.tensor import Tensor, wrap
 if TYPE_CHECKING:
     from engine.core.arrays import Array, ArrayModule
     from engine.dispatch import Op
-    from engine.dispatch.record import Kernel, Public
+    from engine.dispatch.record import Arrays, Kernel, Launch, Public
 
 __all__ = ["is_small", "on_arrays"]
 
@@ -80,6 +81,16 @@ def _add_to(leaf: Tensor, array: Array) -> bool:
 
 def on_arrays(graph: Graph, plain: Public) -> Public:
     """The function of a graph that `is_small`, for a list of its values; `plain` is its program on Tensors."""
+    number = {node: n for n, node in enumerate(graph.nodes)}
+    found = [node for node in graph.nodes if _on_arrays(node)]
+    takes = [node for node in graph.nodes if node.op == "placeholder"]
+    given = [node for node in takes if any(_on_arrays(user) for user in node.users)]
+    made = [node for node in found if not all(map(_on_arrays, node.users))]
+    for node in found:
+        into = getattr(node.target, "into", None)
+        if into is not None and node.args[into] in made:  # which is used when all has been computed
+            node.target.into = None  # type: ignore[union-attr]
+    compute, launches = (_computing(number, found, given, made, by) for by in (_computed, _launched))
     space: dict[str, Any] = dict(
         np=np,
         ndarray=np.ndarray,
@@ -88,62 +99,102 @@ def on_arrays(graph: Graph, plain: Public) -> Public:
         wrap=wrap,
         add_to=_add_to,
         accumulate_grad=accumulate_grad,
+        compute=compute,
+        direct=_direct(compute, launches),
         __name__=__name__,
     )
-    number = {node: n for n, node in enumerate(graph.nodes)}
-    found = {node for node in graph.nodes if _on_arrays(node)}
-    last = {source: node for node in graph.nodes for source in node.all_input_nodes}
 
     def thing(value: object) -> str:
         name = f"c{len(space)}"
         space[name] = value
         return name
 
-    def text(value: Any, arrays: bool) -> str:
+    def text(value: Any) -> str:
         if isinstance(value, Node):
-            n = number[value]
-            return f"a{n}" if arrays else f"wrap(a{n})" if value in found else f"v{n}"
-        inner: list[object] = []
-        map_arg(value, inner.append)
-        if not inner:
-            return thing(value)
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{k!r}: {text(v, arrays)}" for k, v in value.items()) + "}"
-        return ("[%s]" if isinstance(value, list) else "(%s)") % "".join(f"{text(v, arrays)}, " for v in value)
+            return f"wrap(a{number[value]})" if value in made else f"v{number[value]}"
+        return _nested(value, text, thing)
 
-    takes = [node for node in graph.nodes if node.op == "placeholder"]
     lines = [f"[{', '.join(f'v{number[n]}' for n in takes)}] = box"]
     as_found = []
-    for node in takes:
-        if any(user in found for user in node.users):
-            n = number[node]
-            lines.append(f"a{n} = v{n}._array")
-            as_found.append(
-                f"a{n}.__class__ is ndarray and a{n}.dtype is F32 and a{n}.shape == {thing(node.meta['kind'][0])}"
-            )
+    for n, size in [(number[node], node.meta["kind"][0]) for node in given]:
+        lines.append(f"a{n} = v{n}._array")
+        as_found.append(f"a{n}.__class__ is ndarray and a{n}.dtype is F32 and a{n}.shape == {thing(size)}")
     lines += [f"if not ({' and '.join(as_found)}): return plain(box)", "box.clear()"]
+    arrays = ", ".join(f"a{number[node]}" for node in given)
+    lines += [f"found = direct({arrays})", f"if found is NotImplemented: found = compute({arrays})"]
+    lines += [f"{''.join(f'a{number[node]}, ' for node in made)}= found", "found = None"]
     for node in graph.nodes:
-        n = number[node]
         if node.op == "output":
-            lines.append(f"return {text(node.args[0], False)}")
-        elif node in found:
-            lines += _computed(node, f"a{n}", [text(a, True) for a in node.args], thing)
-        elif node.target is accumulate_grad and node.args[1] in found:
+            lines.append(f"return {text(node.args[0])}")
+        elif node.target is accumulate_grad and node.args[1] in made:
             leaf, gradient, own = node.args
-            g = f"a{number[gradient]}"
-            lines.append(f"if not add_to({text(leaf, False)}, {g}):")
+            g = f"a{number[gradient]}"  # type: ignore[index]
+            lines.append(f"if not add_to({text(leaf)}, {g}):")
             lines.append(f" t = wrap({g})" + f"; {g} = None" * bool(own))  # nobody else holds it
-            lines.append(f" accumulate_grad({text(leaf, False)}, t, {own}); t = None")
-        elif node.op == "call_function":
-            given = [text(a, False) for a in node.args] + [f"{k}={text(v, False)}" for k, v in node.kwargs.items()]
-            lines.append(f"v{n} = {thing(node.target)}({', '.join(given)})")
-        done = [f"a{number[s]}" for s in node.all_input_nodes if last[s] is node and s in found]
-        if done and node.op != "output":
+            lines.append(f" accumulate_grad({text(leaf)}, t, {own}); t = None")
+        elif node.op == "call_function" and node not in found:
+            args = [text(a) for a in node.args] + [f"{k}={text(v)}" for k, v in node.kwargs.items()]
+            lines.append(f"v{number[node]} = {thing(node.target)}({', '.join(args)})")
+    return _function("step", "box", lines, space)
+
+
+def _nested(value: Any, text: Callable[[Any], str], thing: Callable[[object], str]) -> str:
+    """The text of an argument that is no node."""
+    inner: list[object] = []
+    map_arg(value, inner.append)
+    if not inner:
+        return thing(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {text(v)}" for k, v in value.items()) + "}"
+    return ("[%s]" if isinstance(value, list) else "(%s)") % "".join(f"{text(v)}, " for v in value)
+
+
+def _function(name: str, takes: str, lines: list[str], space: dict[str, Any]) -> Any:
+    exec(compile(f"def {name}({takes}):\n " + "\n ".join(lines) + "\n", "<small plan>", "exec"), space)
+    return space[name]
+
+
+def _computing(
+    number: dict[Node, int],
+    found: list[Node],
+    given: list[Node],
+    made: list[Node],
+    by: Callable[[Node, str, list[str], Callable[[object], str]], list[str]],
+) -> Callable[..., tuple[Array, ...]]:
+    """What is computed on arrays: those of `given` to a tuple of those of `made`; `by` has the lines of a node."""
+    space: dict[str, Any] = dict(np=np)
+    last = {source: node for node in found for source in node.all_input_nodes}
+
+    def thing(value: object) -> str:
+        name = f"c{len(space)}"
+        space[name] = value
+        return name
+
+    def text(value: Any) -> str:
+        return f"a{number[value]}" if isinstance(value, Node) else _nested(value, text, thing)
+
+    lines = []
+    for node in found:
+        lines += by(node, f"a{number[node]}", [text(a) for a in node.args], thing)
+        done = [f"a{number[s]}" for s in node.all_input_nodes if last[s] is node and s in found and s not in made]
+        if done:
             lines.append(f"{' = '.join(done)} = None")
-    source = "def step(box):\n " + "\n ".join(lines) + "\n"
-    exec(compile(source, "<small plan>", "exec"), space)
-    step: Public = space["step"]
-    return step
+    lines.append(f"return {''.join(f'a{number[node]}, ' for node in made) or '()'}")
+    takes = ", ".join(f"a{number[node]}" for node in given)
+    return _function("compute", f"{takes}, xp=np", lines, space)  # type: ignore[no-any-return]
+
+
+def _direct(compute: Callable[..., Any], launches: Callable[..., Any]) -> Launch:
+    """All that is computed as one direct call, once such steps are repeated; NotImplemented until then."""
+
+    def never(*arrays: Array) -> Arrays:
+        return NotImplemented  # type: ignore[no-any-return]  # of no type
+
+    if not processor.available():
+        return never
+    from engine.ops.generated import small
+
+    return small.function_for("small step", lambda xp, *arrays: launches(*arrays, xp=xp), compute) or never
 
 
 def _computed(node: Node, name: str, given: list[str], thing: Callable[[object], str]) -> list[str]:
@@ -154,6 +205,39 @@ def _computed(node: Node, name: str, given: list[str], thing: Callable[[object],
     lines = [f"{name} = {thing(_kernel(target.op, node))}({', '.join(['np', *given])})"]
     lines = ["try: " + lines[0], "except RuntimeWarning:", f" with np.errstate(all='ignore'): {lines[0]}"]
     return lines if node.meta["kind"][0] else [*lines, f"{name} = np.asarray({name})"]
+
+
+def _launched(node: Node, name: str, given: list[str], thing: Callable[[object], str]) -> list[str]:
+    """A line that computes a node by launches of generated code alone, with an array module `xp`."""
+    return [f"{name} = {thing(_launching(node))}(xp, {', '.join(given)})"]
+
+
+def _launching(node: Node) -> Callable[..., Array]:
+    """The function of a node that does nothing but launch; one that raises Unfit for what has none."""
+    target: Any = node.target
+    variant: Any = None
+
+    def launch_it(xp: ArrayModule, *args: Any) -> Array:
+        nonlocal variant
+        from engine.ops import generated
+        from engine.ops.cuda.elementwise import kernel_from
+        from engine.ops.generated import launch, layers
+
+        if variant is None:
+            if hasattr(target, "chain"):
+                variant = kernel_from(*target.chain)
+            elif target.op in _VIEWS:
+                variant = target.op.kernel
+            elif target.op is OPS["mm"]:
+                variant = layers.product
+            else:
+                variant = generated.variant_of(target.op, small=True)
+        found: Array = variant(xp, *args)
+        if found is NotImplemented:
+            raise launch.Unfit("no launch for such operands")
+        return found
+
+    return launch_it
 
 
 def _kernel(record: Op, node: Node) -> Kernel:

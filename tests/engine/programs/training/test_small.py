@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import engine
+from engine.backends.file_cache import Cache
+from engine.kernels import compiler, direct, processor
 from engine.nn import functional as F
+from engine.ops.generated import launch
 from engine.programs.training import Recorded, program, small
 
 
@@ -145,3 +148,45 @@ def test_which_steps_are_small() -> None:
     assert not small.is_small(plan(lambda x: engine.tanh(x.double()) * 2, leaf(8, 8)))
     assert not small.is_small(plan(lambda x: F.dropout(engine.tanh(x)), leaf(8, 8)))
     assert not small.is_small(plan(lambda x: engine.cumsum(engine.tanh(x), 0), leaf(8, 8)))
+
+
+@pytest.mark.skipif(
+    not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
+)
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_repeated_step_is_one_direct_call(
+    trusted: bool, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+    monkeypatch.setattr(launch.trials, "trusted", trusted)
+    monkeypatch.setattr(launch, "slower", lambda *_, **__: False)
+    draw = np.random.default_rng(0)
+    x, *given = (draw.standard_normal(shape, "float32") for shape in ((5, 8), (8, 6), (6,), (5, 6)))
+    calls: list[int] = []
+    computing = small._direct
+
+    def counted(compute: Any, launches: Any) -> Any:
+        made = computing(compute, launches)
+        return lambda *arrays: calls.append(1) or made(*arrays)
+
+    monkeypatch.setattr(small, "_direct", counted)
+    first = [engine.tensor(a, requires_grad=True) for a in given]
+    second = [engine.tensor(a, requires_grad=True) for a in given]
+    data = engine.tensor(x)
+
+    def step(w: Any, b: Any, c: Any) -> None:
+        (engine.tanh(data @ w + b) * c).sum().backward()
+
+    run = Recorded(lambda: step(*second))
+    for turn in range(direct.EVERY * 20):
+        for leaf in (*first, *second):
+            leaf.grad = None
+        step(*first)
+        run()
+        for p, q in zip(first, second, strict=True):
+            np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-5, atol=1e-6, err_msg=str(turn))
+    assert len(calls) > direct.EVERY * 19
+    found = run.plans[0].run.__globals__
+    monkeypatch.setitem(found, "compute", None)  # not called any more
+    run()
+    assert second[0].grad is not None
