@@ -45,6 +45,7 @@ DIFFER = {
     "aten::randint_like": ({"high is low"}, "a lone bound is the upper one"),
     "aten::scatter": ({"value is src"}, FORMS),
     "aten::scatter_": ({"value is src"}, FORMS),
+    "aten::sparse_coo_tensor": ({"size is indices"}, "without values its first argument is the size"),
     "aten::std": ({"unbiased is dim", "unbiased=True is None"}, "a bool there is `unbiased`; None is True"),
     "aten::std_mean": ({"unbiased is dim", "unbiased=True is None"}, "as std"),
     "aten::trapezoid": ({"dx=1 is None"}, "as cumulative_trapezoid"),
