@@ -117,5 +117,5 @@ def find_into(name: str) -> Callable[..., Any] | None:
 def why_not(namespace: str, name: str) -> str:
     """One sentence on an operator that is not on the list."""
     if namespace in ("quantized", "_quantized", "fbgemm") or "quantize" in name:
-        return f"the operator {namespace}::{name} works on quantized tensors, which the engine does not have"
+        return f"the operator {namespace}::{name} works on quantized tensors, which TorchScript does not have here"
     return f"the operator {namespace}::{name} is not on the list of those that an archive may call"

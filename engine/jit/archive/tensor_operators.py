@@ -218,11 +218,6 @@ ATEN["T"] = lambda x: x.T
 ATEN["mT"], ATEN["mH"] = (lambda x: x.mT), (lambda x: x.mH)
 
 
-@aten("dequantize")
-def _dequantize(x: Any) -> Any:
-    raise RuntimeError("aten::dequantize takes a quantized tensor, which the engine does not have")
-
-
 @aten("wait")
 def _wait(future: Any) -> Any:
     if not isinstance(future, Future):
