@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction",
@@ -495,13 +495,6 @@ def save(m: Any, f: Any, _extra_files: Any = None) -> None:
 def export_opnames(m: Any) -> list[str]:
     """NotImplementedError: there is no compiled form to list."""
     return _refuse("export_opnames", "there is no list of compiled operators")
-
-
-def _jit_internal_is_scripting() -> bool:
-    return False
-
-
-_overload_typing = overload
 
 
 def _finish(module: ScriptModule) -> None:

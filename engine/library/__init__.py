@@ -43,6 +43,15 @@ __all__ = [
 _defined: dict[str, str] = {}  # namespaces with a "DEF" library -> where
 
 
+def _function_of_aten(name: str) -> Callable[..., Any] | None:
+    from engine.library.aten import FUNCTIONS  # it weighs: only who calls an operator of aten pays
+
+    return FUNCTIONS.get(name)
+
+
+_ops.registered.aten = _function_of_aten
+
+
 def fallthrough_kernel() -> None:
     """Given to `Library.impl`, it registers nothing; NotImplementedError when called."""
     raise NotImplementedError("fallthrough_kernel() should never be called.")

@@ -31,9 +31,10 @@ COMPOSITE = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutogra
 
 
 class Registered(Slots):
-    """The function of `gradients.py` that operators call."""
+    """The functions of `gradients.py` and `aten.py` that operators call."""
 
     gradients: Slot[Callable[..., Any]]  # gradients(operator, args, kwargs): the call of one with a formula
+    aten: Slot[Callable[[str], Callable[..., Any] | None]]  # aten(name): the function in `aten.py`, if one is there
 
 
 registered = Registered()
@@ -467,7 +468,8 @@ def _function(namespace: OpNamespace, op: str) -> OpOverloadPacket:
     from engine.ops.aten_operators import ATEN  # at the first use of an operator: it brings the lazy families
 
     named = facade()
-    for function in (ATEN.get(op), *(getattr(home, op, None) for home in (named, named.nn.functional, torch.Tensor))):
+    known = registered.aten(op), ATEN.get(op)
+    for function in (*known, *(getattr(home, op, None) for home in (named, named.nn.functional, torch.Tensor))):
         if callable(function):
             made = _FunctionPacket(namespace.name, op, function)
             setattr(namespace, op, made)

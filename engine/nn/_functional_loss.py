@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -462,3 +463,34 @@ def ctc_loss(
 
     how = _how(None, None, reduction)
     return ctc(log_probs, targets, input_lengths, target_lengths, blank, how, zero_infinity)
+
+
+def by_number(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The loss as torch's top level and aten have it: the reduction a number (0 none, 1 mean, 2 sum), and not the
+    deprecated arguments; behind the weights, before what is ignored.
+    """
+    parameters = inspect.signature(loss).parameters
+    kept = [p for p in parameters if p not in ("size_average", "reduce", "reduction")]
+    place = [p for p in parameters if p not in ("size_average", "reduce")].index("reduction")
+    if "ignore_index" in kept:
+        place = kept.index("ignore_index")
+    elif "pos_weight" in kept:
+        place = len(kept)
+    names = (*kept[:place], "reduction", *kept[place:])
+
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        if len(args) > len(names):
+            raise TypeError(f"{call.__name__}() takes {len(names)} positional arguments but {len(args)} were given")
+        given = dict(zip(names, args), **kwargs)
+        if "self" in given:
+            given["input"] = given.pop("self")
+        given["reduction"] = ("none", "mean", "sum")[given.get("reduction", 1)]
+        return loss(**given)
+
+    call.__name__ = call.__qualname__ = loss.__name__
+    call.__doc__ = by_number.__doc__
+    number = inspect.Parameter("reduction", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=1, annotation="int")
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [number if name == "reduction" else parameters[name] for name in names], return_annotation="Tensor"
+    )
+    return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from engine.autograd.graph import name_node
@@ -110,7 +111,11 @@ def _unpooled(n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: 
         raise argument_error(f"max_unpool{n}d", 2, "indices", "Tensor", indices)
     kernel = _each(kernel_size, n)
     step = kernel if stride is None else _each(stride, n)
-    size = _unpool_output_size(input, kernel, step, _each(padding, n), size)
+    return unpooled(n, input, indices, _unpool_output_size(input, kernel, step, _each(padding, n), size))
+
+
+def unpooled(n: int, input: Tensor, indices: Tensor, size: Sequence[int]) -> Tensor:
+    """Maxima put back where pooling found them, of planes of `size`.  input, indices (N, C, *) -> (N, C, *size)."""
     if indices.dtype is not torch.int64:
         raise RuntimeError("elements in indices should be type int64 but got: " + dtypes.scalar_name(indices.dtype))
     if indices.shape != input.shape:

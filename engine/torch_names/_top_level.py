@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import inspect
 import warnings
 from typing import Any
 
@@ -14,6 +13,7 @@ from engine.cuda import Event, OutOfMemoryError, Stream  # noqa: F401
 from engine.dispatch.autocast import state as autocast_state
 from engine.encoded.scaled_products import _scaled_mm, _scaled_mm_v2  # noqa: F401
 from engine.nn import functional
+from engine.nn._functional_loss import by_number
 from engine.ops.along import segment_reduce as _segment_reduce  # noqa: F401
 from engine.optim import foreach as _foreach
 from engine.tensor import Tensor
@@ -132,32 +132,14 @@ def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
     return values
 
 
-def _by_number(name: str, *, last: str = "") -> Any:
-    """The loss of `nn.functional` with its reduction as a number: 0 none, 1 mean, 2 sum."""
-    loss = getattr(functional, name)
-    parameters = list(inspect.signature(loss).parameters.values())
-    olds = ("size_average", "reduce")  # which the functions of the top level never had
-    kept = [p for p in parameters if p.name not in olds]
-    signature = inspect.Signature(sorted(kept, key=lambda p: p.name == last))
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
-        number = given.pop("reduction", 1)
-        return loss(**given, reduction=("none", "mean", "sum")[number])
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = _by_number.__doc__
-    return call
-
-
-kl_div = _by_number("kl_div")
-binary_cross_entropy_with_logits = _by_number("binary_cross_entropy_with_logits", last="reduction")
-cosine_embedding_loss = _by_number("cosine_embedding_loss")
-ctc_loss = _by_number("ctc_loss")
-hinge_embedding_loss = _by_number("hinge_embedding_loss")
-margin_ranking_loss = _by_number("margin_ranking_loss")
-poisson_nll_loss = _by_number("poisson_nll_loss")
-triplet_margin_loss = _by_number("triplet_margin_loss")
+kl_div = by_number(functional.kl_div)
+binary_cross_entropy_with_logits = by_number(functional.binary_cross_entropy_with_logits)
+cosine_embedding_loss = by_number(functional.cosine_embedding_loss)
+ctc_loss = by_number(functional.ctc_loss)
+hinge_embedding_loss = by_number(functional.hinge_embedding_loss)
+margin_ranking_loss = by_number(functional.margin_ranking_loss)
+poisson_nll_loss = by_number(functional.poisson_nll_loss)
+triplet_margin_loss = by_number(functional.triplet_margin_loss)
 
 
 def _assert(condition: Any, message: str) -> None:

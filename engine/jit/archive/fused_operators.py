@@ -11,15 +11,13 @@ from engine.tensor import Tensor
 
 __all__ = ["FUSED", "LATER"]
 
-# Operators of other kinds of tensors, which code names in branches that are not taken: calling one raises.
+# Operators of nested, quantized and other kinds of tensors, which code names in branches that are not taken: a call
+# of one raises.
 LATER = frozenset(
     """
 _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_tensor_from_tensor_list to_padded_tensor
-nested_to_padded_tensor _nested_tensor_size to_mkldnn to_sparse to_dense sparse_coo_tensor coalesce indices values
-_indices _values is_coalesced sparse_dim dense_dim _sparse_mm _sparse_sum _triton_multi_head_attention backward
-bernoulli_p embedding_renorm_ _embedding_bag fractional_max_pool2d
-fractional_max_pool3d max_unpool2d max_unpool3d rrelu_with_noise grid_sampler_2d grid_sampler_3d
-quantized_lstm quantized_gru fbgemm_linear_fp16_weight fbgemm_linear_int8_weight record_stream pin_memory is_pinned
+nested_to_padded_tensor _nested_tensor_size to_mkldnn _triton_multi_head_attention _embedding_bag backward
+rrelu_with_noise quantized_lstm quantized_gru fbgemm_linear_fp16_weight fbgemm_linear_int8_weight
 """.split()
 )
 

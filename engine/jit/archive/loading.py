@@ -29,7 +29,7 @@ __all__ = ["read"]
 _MAX_CODE = 64 << 20  # bytes of all files of code
 _MAX_DEPTH = 200  # of modules inside modules
 _MAX_VERSION = 100
-_QUANTIZED = "the archive is quantized: {}; the engine has no quantized tensors"
+_QUANTIZED = "the archive is quantized: {}; TorchScript has no quantized tensors here"
 _TAGS = ("build_intlist", "build_tensorlist", "build_doublelist", "build_boollist", "build_complexlist")
 
 

@@ -3,8 +3,8 @@
 The list is `schemas.txt`.  A name that is not there cannot be called, so that a program can compute with tensors,
 numbers, text, lists and dictionaries, print, and raise; it cannot reach a file, a process, a socket, a module or an
 attribute of an object.  Most operators are functions of the engine with aten's name, which take aten's arguments in
-aten's order (tests/engine/jit/archive/test_schemas.py compares them); the others are in `python_operators` and
-`tensor_operators`:
+aten's order (tests/engine/jit/archive/test_schemas.py compares them); the others are in `engine/library/aten.py`;
+`python_operators` and `tensor_operators` have those of numbers, lists and text, too:
 https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/native_functions.yaml
 """
 
@@ -24,7 +24,9 @@ from engine.jit.archive import (
 )
 from engine.jit.archive.schemas import find as forms
 from engine.jit.archive.schemas import lines
+from engine.library import aten
 from engine.library import operators as library_operators
+from engine.ops import aten_operators
 from engine.ops import functions as torch
 from engine.torch_names.facade import facade
 
@@ -83,7 +85,10 @@ def find(namespace: str, name: str) -> Callable[..., Any] | None:
         return own
     if name in fused_operators.LATER:
         return fused_operators.later(name)
-    return _plain(name) if f"aten::{name}" in lines() else None
+    own = aten.FUNCTIONS.get(name)
+    if own is not None:
+        return own
+    return aten_operators.ATEN.get(name) or _plain(name) if f"aten::{name}" in lines() else None
 
 
 def _plain(name: str) -> Callable[..., Any] | None:
@@ -112,5 +117,5 @@ def find_into(name: str) -> Callable[..., Any] | None:
 def why_not(namespace: str, name: str) -> str:
     """One sentence on an operator that is not on the list."""
     if namespace in ("quantized", "_quantized", "fbgemm") or "quantize" in name:
-        return f"the operator {namespace}::{name} works on quantized tensors, which the engine does not have"
+        return f"the operator {namespace}::{name} works on quantized tensors, which TorchScript does not have here"
     return f"the operator {namespace}::{name} is not on the list of those that an archive may call"

@@ -282,7 +282,7 @@ ATEN.update(
 
 @aten("values")
 def _values(x: Any) -> Any:
-    return list(dict.values(x))
+    return x.values() if isinstance(x, Tensor) else list(dict.values(x))
 
 
 @aten("pop")

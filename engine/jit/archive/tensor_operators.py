@@ -1,4 +1,4 @@
-"""Operators of TorchScript on tensors where no function of the engine has their name, arguments or result.
+"""Operators of TorchScript on tensors that take numbers or lists, too, or numbers for dtypes and memory formats.
 
 Each function takes its arguments in the order of the operator's schema, and is put on the lists of `python_operators`.
 """
@@ -6,7 +6,6 @@ Each function takes its arguments in the order of the operator's schema, and is 
 from __future__ import annotations
 
 import enum
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +18,10 @@ from engine.dispatch.autocast import state as autocast_state
 from engine.jit.archive.futures import Future
 from engine.jit.archive.kinds import number_of
 from engine.jit.archive.python_operators import ATEN, PRIM, aten, prim, refuse_kind, to_dtype, to_memory_format
-from engine.jit.archive.schemas import find
+from engine.library.aten import FUNCTIONS
 from engine.ops import functions as torch
 from engine.ops.aten_operators import ATEN as OPERATORS
-from engine.ops.distance import CDIST_MODES
 from engine.tensor import Tensor
-
-_REDUCTIONS = ("none", "mean", "sum")
 
 # -- tensors -----------------------------------------------------------------------------------------------
 
@@ -68,7 +64,6 @@ def _view(x: Tensor, size: Any) -> Tensor:
 ATEN["_unsafe_view"] = ATEN["_reshape_alias"] = lambda x, size, *stride: torch.reshape(x, size)
 ATEN["alias"] = ATEN["lift_fresh"] = ATEN["lift"] = lambda x: x
 ATEN["lift_fresh_copy"] = torch.clone
-ATEN["detach_copy"] = lambda x: x.detach().clone()
 
 
 @aten("numel")
@@ -94,42 +89,16 @@ def _select(x: Any, dim: int, *index: Any) -> Any:
     return torch.select(x, dim, *(int(i) if isinstance(i, Tensor) else i for i in index)) if index else x[dim]
 
 
-def _indices(x: Tensor, indices: list) -> tuple:
-    return tuple(slice(None) if index is None else index for index in indices)
-
-
-def _index(x: Tensor, indices: list) -> Tensor:
-    return x[_indices(x, indices)]
-
-
-ATEN["_unsafe_index"] = _index
-
-
 def _index_or_place(x: Any, i: Any, *rest: Any) -> Any:
     """`index` of a tensor, or the place of an element in a list."""
     if isinstance(x, Tensor):
-        return _index(x, i)
+        return FUNCTIONS["index"](x, i)
     if i not in x:
         raise ValueError(f"'{i}' is not in list")
     return x.index(i, *rest)
 
 
 ATEN["index"] = _index_or_place
-
-
-@aten("index_put_")
-def _index_put_(x: Tensor, indices: list, values: Tensor, accumulate: bool = False) -> Tensor:
-    if accumulate:
-        if any(index is None for index in indices):
-            raise NotImplementedError("aten::index_put_ that accumulates and leaves dimensions out is not supported")
-        return x.index_put_(tuple(indices), values, True)
-    x[_indices(x, indices)] = values
-    return x
-
-
-@aten("index_put")
-def _index_put(x: Tensor, indices: list, values: Tensor, accumulate: bool = False) -> Tensor:
-    return _index_put_(x.clone(), indices, values, accumulate)
 
 
 @aten("to")
@@ -182,17 +151,6 @@ def _clone(x: Tensor, memory_format: Any = None) -> Tensor:
 
 for _name in ("cuda", "float", "half", "double", "long", "int", "bool"):
     ATEN[_name] = getattr(Tensor, _name)
-for _name, _kind in (
-    ("Byte", "uint8"),
-    ("Char", "int8"),
-    ("Double", "float64"),
-    ("Float", "float32"),
-    ("Half", "float16"),
-    ("Int", "int32"),
-    ("Long", "int64"),
-    ("Short", "int16"),
-):
-    ATEN[f"_cast_{_name}"] = lambda x, non_blocking=False, kind=getattr(dtypes, _kind): x.to(kind)
 
 
 def _typed(name: str, at: int) -> Callable[..., Any]:
@@ -211,211 +169,8 @@ def _typed(name: str, at: int) -> Callable[..., Any]:
 ATEN.update(softmax=_typed("softmax", 2), log_softmax=_typed("log_softmax", 2))
 
 
-@aten("_softmax")
-def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return torch.softmax(x, dim, dtype=dtypes.float32 if half_to_float else None)
-
-
-@aten("_log_softmax")
-def _log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return torch.log_softmax(x, dim, dtype=dtypes.float32 if half_to_float else None)
-
-
 ATEN["promote_types"] = lambda a, b: number_of(torch.promote_types(to_dtype(a), to_dtype(b)))
 ATEN["result_type"] = lambda a, b: number_of(torch.result_type(a, b))
-
-
-@aten("_convolution")
-def _convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    *switches: Any,
-) -> Tensor:
-    """What traced convolutions call; the switches after the groups choose among cuDNN's algorithms."""
-    dims = weight.dim() - 2
-    if transposed:
-        function = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[dims - 1]
-        return function(x, weight, bias, stride, padding, output_padding, groups, dilation)
-    return (torch.conv1d, torch.conv2d, torch.conv3d)[dims - 1](x, weight, bias, stride, padding, dilation, groups)
-
-
-@aten("_convolution_mode")
-def _convolution_mode(
-    x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: str, dilation: Any, groups: int
-) -> Tensor:
-    function = (torch.conv1d, torch.conv2d, torch.conv3d)[weight.dim() - 3]
-    return function(x, weight, bias, stride, padding, dilation, groups)
-
-
-@aten("batch_norm")
-def _batch_norm(
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> Tensor:
-    return F.batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
-
-
-@aten("embedding")
-def _embedding(
-    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale: bool = False, sparse: bool = False
-) -> Tensor:
-    return F.embedding(indices, weight, None if padding_idx < 0 else padding_idx, None, 2.0, scale, sparse)
-
-
-@aten("cdist")
-def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
-    return torch.cdist(x1, x2, p, CDIST_MODES[compute_mode or 0])
-
-
-@aten("einsum")
-def _einsum(equation: str, tensors: list, *, path: list | None = None) -> Tensor:
-    """The order of the products, which `path` gives, is the engine's own."""
-    return torch.einsum(equation, tensors)
-
-
-@aten("dropout_")
-def _dropout_(x: Tensor, p: float, train: bool) -> Tensor:
-    return F.dropout(x, p, train, True)
-
-
-def _pooled(name: str) -> Callable[..., Any]:
-    function = getattr(F, name)
-
-    def pooled(x: Tensor, kernel_size: Any, stride: Any = (), *rest: Any) -> Any:
-        return function(x, kernel_size, stride or None, *rest)
-
-    return pooled
-
-
-ATEN.update(
-    avg_pool2d=_pooled("avg_pool2d"),
-    avg_pool3d=_pooled("avg_pool3d"),
-    avg_pool1d=_pooled("avg_pool1d"),
-    max_pool1d=_pooled("max_pool1d"),
-    max_pool2d=_pooled("max_pool2d"),
-    max_pool3d=_pooled("max_pool3d"),
-    _adaptive_avg_pool2d=F.adaptive_avg_pool2d,
-    adaptive_max_pool2d=lambda x, size: F.adaptive_max_pool2d(x, size, True),
-    adaptive_max_pool3d=lambda x, size: F.adaptive_max_pool3d(x, size, True),
-    adaptive_max_pool1d=lambda x, size: F.adaptive_max_pool1d(x, size, True),
-)
-
-
-def _pooled_with_indices(name: str) -> Callable[..., Any]:
-    function = getattr(F, name)
-
-    def pooled(
-        x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-    ) -> Any:
-        return function(x, kernel_size, stride or None, padding, dilation, ceil_mode=ceil_mode, return_indices=True)
-
-    return pooled
-
-
-ATEN["max_pool2d_with_indices"] = _pooled_with_indices("max_pool2d")
-ATEN["max_pool3d_with_indices"] = _pooled_with_indices("max_pool3d")
-ATEN["max_pool1d_with_indices"] = _pooled_with_indices("max_pool1d")
-
-
-@aten("elu")
-def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    if (scale, input_scale) != (1, 1):
-        return torch.where(x > 0, x * scale, (torch.exp(x * input_scale) - 1) * (alpha * scale))
-    return F.elu(x, alpha)
-
-
-def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda x, *rest, **named: x.copy_(function(x, *rest, **named))
-
-
-for _name in ("elu", "leaky_relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "mish", "relu6", "gelu"):
-    ATEN[f"{_name}_"] = _in_place(ATEN.get(_name) or getattr(F, _name))
-ATEN["log_sigmoid"] = F.logsigmoid
-
-
-def _loss(name: str, function: Callable[..., Tensor]) -> Callable[..., Any]:
-    """The operator `name` of a loss: its arguments by the schema's names, the reduction as its number among them."""
-
-    def loss(*args: Any, **named: Any) -> Any:
-        given = dict(zip(_names(name), args), **named)
-        if "self" in given:
-            given["input"] = given.pop("self")
-        given["reduction"] = _REDUCTIONS[given.get("reduction", 1)]
-        return function(**given)
-
-    return loss
-
-
-@functools.cache
-def _names(name: str) -> list[str]:
-    """The parameters of an operator, which has them in one order in all its forms."""
-    return [parameter.name for parameter in find(f"aten::{name}")[0].parameters]
-
-
-ATEN.update(
-    {
-        name: _loss(name, getattr(F, name))
-        for name in (
-            "mse_loss",
-            "l1_loss",
-            "smooth_l1_loss",
-            "huber_loss",
-            "soft_margin_loss",
-            "kl_div",
-            "multilabel_margin_loss",
-            "binary_cross_entropy",
-            "binary_cross_entropy_with_logits",
-            "multi_margin_loss",
-            "triplet_margin_loss",
-            "hinge_embedding_loss",
-            "margin_ranking_loss",
-            "cosine_embedding_loss",
-            "poisson_nll_loss",
-            "ctc_loss",
-        )
-    },
-    nll_loss=_loss("nll_loss", F.nll_loss),
-    nll_loss_nd=_loss("nll_loss_nd", F.nll_loss),
-    nll_loss2d=_loss("nll_loss2d", F.nll_loss),
-    cross_entropy_loss=_loss("cross_entropy_loss", F.cross_entropy),
-    feature_alpha_dropout_=_in_place(torch.feature_alpha_dropout),
-    broadcast_shapes=lambda *shapes: list(torch.broadcast_shapes(*shapes)),
-)
-
-
-@aten("embedding_bag")
-def _embedding_bag(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    weights: Any = None,
-    last: bool = False,
-    padding: Any = None,
-) -> tuple:
-    """The bags alone: what else aten gives with them serves its gradient."""
-    kind = ("sum", "mean", "max")[mode]
-    bags = F.embedding_bag(
-        indices, weight, offsets, mode=kind, per_sample_weights=weights, include_last_offset=last, padding_idx=padding
-    )
-    empty = torch.empty(0, dtype=dtypes.int64)
-    return bags, empty, empty, empty
 
 
 @aten("frobenius_norm")
@@ -428,37 +183,6 @@ def _nuclear(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     if isinstance(dim, bool):  # nuclear_norm(x, keepdim)
         dim, keepdim = None, dim
     return linalg.matrix_norm(x, "nuc", tuple(dim) if dim else (-2, -1), keepdim)
-
-
-@aten("pad_sequence")
-def _pad_sequence(
-    sequences: list, batch_first: bool = False, padding_value: float = 0.0, side: str = "right"
-) -> Tensor:
-    from engine.nn.utils.rnn import pad_sequence
-
-    return pad_sequence(sequences, batch_first, padding_value, padding_side=side)
-
-
-@aten("scaled_dot_product_attention")
-def _attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Any = None, p: float = 0.0, causal: bool = False, **named: Any
-) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, mask, p, causal, **named)
-
-
-@aten("pad")
-def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
-    return F.pad(x, pad, mode, value)
-
-
-for _name in ("reflection", "replication"):
-    for _dims in (1, 2, 3):
-        ATEN[f"{_name}_pad{_dims}d"] = (
-            lambda x, pad, mode={"reflection": "reflect", "replication": "replicate"}[_name]: F.pad(x, pad, mode)
-        )
-
-
-ATEN.update({name: function for name, function in OPERATORS.items() if "upsample" in name})
 
 
 @aten("__interpolate")
@@ -474,106 +198,6 @@ def _interpolate(
     return F.interpolate(x, size, scale_factor, mode, align_corners, recompute, antialias)
 
 
-ATEN["im2col"] = lambda x, kernel, dilation, padding, stride: F.unfold(x, kernel, dilation, padding, stride)
-ATEN["col2im"] = lambda x, size, kernel, dilation, padding, stride: F.fold(x, size, kernel, dilation, padding, stride)
-ATEN["unfold"] = Tensor.unfold
-
-
-def _recurrent(name: str) -> Callable[..., Any]:
-    function = getattr(torch, name)
-
-    def recurrent(x: Tensor, *args: Any) -> Any:
-        return function(x, *args)
-
-    return recurrent
-
-
-for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"):
-    ATEN[_name] = _recurrent(_name)
-ATEN["_pack_padded_sequence"] = lambda x, lengths, batch_first: _packed(x, lengths, batch_first)
-
-
-def _packed(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple:
-    from engine.nn.utils.rnn import pack_padded_sequence
-
-    return tuple(pack_padded_sequence(x, lengths, batch_first))[:2]
-
-
-@aten("_pad_packed_sequence")
-def _padded(data: Tensor, batch_sizes: Tensor, batch_first: bool, value: float, total: int = 0) -> tuple:
-    from engine.nn.utils.rnn import PackedSequence, pad_packed_sequence
-
-    return pad_packed_sequence(PackedSequence(data, batch_sizes), batch_first, value, total or None)
-
-
-@aten("stft")
-def _stft(x: Tensor, n_fft: int, hop: Any = None, win: Any = None, window: Any = None, *rest: Any) -> Tensor:
-    """aten has two forms: with and without the centring before `normalized`."""
-    names = ("normalized", "onesided", "return_complex")
-    if len(rest) > 4 or (len(rest) > 1 and isinstance(rest[1], str)):
-        names = ("center", "pad_mode", *names)
-    named = dict(zip(names, rest))
-    named.setdefault("center", False)
-    return torch.stft(x, n_fft, hop, win, window, **named)
-
-
-for _name in ("broadcast_tensors", "cartesian_prod", "block_diag"):
-    ATEN[_name] = lambda tensors, f=getattr(torch, _name), **named: (
-        list(out) if isinstance(out := f(*tensors, **named), list | tuple) else out
-    )
-ATEN["meshgrid"] = lambda tensors, indexing="ij": list(torch.meshgrid(*tensors, indexing=indexing))
-ATEN["tensordot"] = lambda a, b, da, db: torch.tensordot(a, b, (da, db))
-ATEN["tile"] = lambda x, dims: torch.tile(x, dims)
-for _name in (
-    "chunk",
-    "unbind",
-    "split_with_sizes",
-    "unsafe_chunk",
-    "unsafe_split",
-    "tensor_split",
-    "hsplit",
-    "vsplit",
-    "dsplit",
-    "unsafe_split_with_sizes",
-):
-    ATEN[_name] = lambda *args, f=getattr(torch, _name), **named: list(f(*args, **named))
-ATEN["where"] = lambda *args: list(out) if isinstance(out := torch.where(*args), tuple) else out
-ATEN["_weight_norm"] = lambda v, g, dim=0: torch._weight_norm(v, g, dim)
-ATEN["feature_dropout_"] = _in_place(torch.feature_dropout)
-
-
-@aten("_unique2")
-def _unique2(x: Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> tuple:
-    return _three(torch.unique(x, sorted, inverse, counts), inverse, counts)
-
-
-@aten("unique_dim")
-def _unique_dim(x: Tensor, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False) -> tuple:
-    return _three(torch.unique(x, sorted, inverse, counts, dim), inverse, counts)
-
-
-@aten("unique_consecutive")
-def _unique_consecutive(x: Tensor, inverse: bool = False, counts: bool = False, dim: Any = None) -> tuple:
-    return _three(torch.unique_consecutive(x, inverse, counts, dim), inverse, counts)
-
-
-def _three(out: Any, inverse: bool, counts: bool) -> tuple:
-    rest = list(out) if isinstance(out, tuple) else [out]
-    empty = torch.empty(0, dtype=dtypes.int64)
-    first = rest.pop(0)
-    return first, rest.pop(0) if inverse else empty, rest.pop(0) if counts else empty
-
-
-@aten("nonzero_numpy")
-def _nonzero_numpy(x: Tensor) -> list:
-    return list(torch.nonzero(x, as_tuple=True))
-
-
-@aten("flatten_dense_tensors")
-def _flat(tensors: list) -> Tensor:
-    return torch.cat([t.reshape(-1) for t in tensors])
-
-
 @aten("set_grad_enabled")
 def _set_grad(value: bool) -> None:
     torch.set_grad_enabled(bool(value))
@@ -585,18 +209,13 @@ def _autocast() -> bool:
 
 
 ATEN["is_scripting"] = lambda: True
-ATEN["_no_grad_fill_"] = ATEN["fill_"] = lambda x, value: x.fill_(value)
+ATEN["broadcast_shapes"] = lambda *shapes: list(torch.broadcast_shapes(*shapes))
 ATEN["device"] = Device
 ATEN["get_device"] = lambda x: -1 if x.device.type == "cpu" else x.device.index
 ATEN["is_leaf"] = lambda x: Tensor.is_leaf.__get__(x)
 ATEN["ne"], ATEN["eq"] = (lambda a, b: a != b), (lambda a, b: a == b)
-ATEN["numpy_T"] = ATEN["T"] = lambda x: x.T
+ATEN["T"] = lambda x: x.T
 ATEN["mT"], ATEN["mH"] = (lambda x: x.mT), (lambda x: x.mH)
-
-
-@aten("dequantize")
-def _dequantize(x: Any) -> Any:
-    raise RuntimeError("aten::dequantize takes a quantized tensor, which the engine does not have")
 
 
 @aten("wait")

@@ -12,22 +12,13 @@ from typing import Any
 from engine import linalg, ops
 from engine.jit.scripting import library_losses
 from engine.jit.scripting.annotations import BroadcastingList1, BroadcastingList2, BroadcastingList3
+from engine.jit.scripting.library_losses import _reduced
 from engine.jit.scripting.markers import annotate
 from engine.nn import functional as F
 from engine.ops import functions as torch
 from engine.tensor import Tensor
 
 __all__ = ["FUNCTIONS", "replaced"]
-
-
-def _reduced(reduction: str) -> int:
-    if reduction == "none":
-        return 0
-    if reduction == "mean":
-        return 1
-    if reduction == "sum":
-        return 2
-    raise ValueError(f"{reduction} is not a valid value for reduction")
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -564,13 +555,10 @@ def tensordot_lists(a: Tensor, b: Tensor, dims: list[list[int]], out: Tensor | N
 
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
-    if compute_mode == "use_mm_for_euclid_dist_if_necessary":
-        return ops.aten.cdist(x1, x2, p, None)
-    if compute_mode == "use_mm_for_euclid_dist":
-        return ops.aten.cdist(x1, x2, p, 1)
-    if compute_mode == "donot_use_mm_for_euclid_dist":
-        return ops.aten.cdist(x1, x2, p, 2)
-    raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+    modes = ["use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"]
+    if compute_mode not in modes:
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+    return ops.aten.cdist(x1, x2, p, modes.index(compute_mode))
 
 
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,

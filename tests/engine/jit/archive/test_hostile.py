@@ -314,7 +314,7 @@ DATA = {
         forge.made("__torch__.torch.classes.quantized.Conv2dPackedParamsBase", {}),
         "the archive is quantized",
     ),
-    "a quantized tensor": (b"ctorch._utils\n_rebuild_qtensor\n)R", "the archive is quantized"),
+    "a quantized tensor": (b"ctorch._utils\n_rebuild_qtensor\n)R", "TorchScript has no quantized tensors here"),
     "no module": (b"K\x01", "something other than a module"),
     "a state that is a list": (b"c__torch__\nM\n)\x81]b", "not a dict of names"),
     "a missing attribute": (forge.made("__torch__.M", {}), "lacks its attribute training"),

@@ -296,6 +296,7 @@ CALLS: list[tuple[str, Any]] = [  # of x = [[3, 4]]; what torch 2.13 gives
     ("torch.add(torch.add_(torch.detach_copy(x), 1), x)", [[7.0, 9.0]]),
     ("torch.subtract(x, 1, 2)", [[1.0, 2.0]]),
     ("torch.subtract_(torch.mul(x, 1), 1, 2)", [[1.0, 2.0]]),
+    ("torch.dequantize(x)", [[3.0, 4.0]]),
     ("torch.nuclear_norm(x, True)", [[5.0]]),
     ("torch.nuclear_norm(x, [0, 1])", 5.0),
     ('torch.sub(torch.gelu_(torch.mul(x, 1), approximate="tanh"), torch.gelu(x, approximate="tanh"))', [[0.0, 0.0]]),

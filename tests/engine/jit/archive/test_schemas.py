@@ -20,7 +20,7 @@ EMPTY = inspect.Parameter.empty
 # One parameter: aten's tensor is `input` to torch's functions, and `A` or `x` in torch.linalg's documents.
 TENSORS = {"self", "input", "A", "x"}
 # Where the function has other parameters than a form: what differs, and why calls mean the same.
-FORMS = "one parameter for the tensor and the number, which aten has in a form each"
+FORMS = "one parameter for what aten has in a form each: a tensor, a number, a list"
 DOCUMENTS = "the name of torch's documents"
 CUDA = "torch computes this form on GPUs alone"
 DIFFER = {
@@ -34,6 +34,7 @@ DIFFER = {
     "aten::conv3d": ({"padding='valid' is 0"}, "both leave the edges as they are"),
     "aten::copy_": ({"other is src"}, FORMS),
     "aten::cumulative_trapezoid": ({"dx=1 is None"}, "None is 1 where there is no x"),
+    "aten::dequantize": ({"tensors is input", "qtensor is input", "qtensors is input"}, FORMS),
     "aten::isin": ({"element is elements", "test_element is test_elements"}, FORMS),
     "aten::linalg_lstsq": ({"b is B"}, f"{DOCUMENTS}; calls may use both"),
     "aten::linalg_tensorsolve": ({"other is B"}, f"{DOCUMENTS}; calls may use both"),
@@ -45,6 +46,7 @@ DIFFER = {
     "aten::randint_like": ({"high is low"}, "a lone bound is the upper one"),
     "aten::scatter": ({"value is src"}, FORMS),
     "aten::scatter_": ({"value is src"}, FORMS),
+    "aten::sparse_coo_tensor": ({"size is indices"}, "without values its first argument is the size"),
     "aten::std": ({"unbiased is dim", "unbiased=True is None"}, "a bool there is `unbiased`; None is True"),
     "aten::std_mean": ({"unbiased is dim", "unbiased=True is None"}, "as std"),
     "aten::trapezoid": ({"dx=1 is None"}, "as cumulative_trapezoid"),
