@@ -237,13 +237,7 @@ class Tensor(metaclass=_TensorMeta):
     def data(self, source: Tensor) -> None:
         if not isinstance(source, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(source).__name__}")
-        if self._requires_grad and not (source.is_floating_point() or source.is_complex()):
-            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        if source.is_sparse:
-            raise RuntimeError(
-                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor "
-                "type."
-            )
+        tensor_messages.check_data(source, bool(self._requires_grad))
         self._array, self._channels_last = source._array, None
         self._replaced += 1
         if following.on:

@@ -92,3 +92,13 @@ def refuse_gradient(dtype: dtypes.dtype, own: dtypes.dtype) -> None:
 def refuse_deletion(tensor: object) -> None:
     """Refuse `del tensor._grad_fn`."""
     raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
+
+
+def check_data(source: Any, requires_grad: bool) -> None:
+    """Raise torch's errors of `x.data = source`, where x may require grad."""
+    if requires_grad and not (source.is_floating_point() or source.is_complex()):
+        raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+    if source.is_sparse:
+        raise RuntimeError(
+            "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
+        )

@@ -21,7 +21,7 @@ def placed(type: str) -> Kernel:
 
 
 def product(type: str) -> Kernel:
-    """x (rows, depth), y (depth, columns), by their steps in elements -> (rows, columns), x @ y.  Rows are those of x."""
+    """x (rows, depth) @ y (depth, columns) -> (rows, columns); steps of x and y in elements.  Rows are those of x."""
     k = Kernel("product", "rows")
     x, y, out = k.array("x", type), k.array("y", type), k.array("out", type, True)
     depth, columns, row, step, line, column = (
