@@ -79,7 +79,11 @@ def run_backward(
     finished = False
     ending.passes += 1
     try:
-        found = _run_backward(roots, keep_graph, create_graph, captures, cut)
+        if captures is None and len(roots) == 1 and roots[0][1].__class__ is ndarray and _is_plain(create_graph):
+            _run_plain(roots, keep_graph)  # a loss of one element
+            found: list[Any] = []
+        else:
+            found = _run_backward(roots, keep_graph, create_graph, captures, cut)
         finished = True
     finally:
         ending.passes -= 1
@@ -116,9 +120,14 @@ def _run_backward(
     return _run(roots, keep_graph, create_graph, captures, cut)
 
 
+def _is_plain(create_graph: bool) -> bool:
+    """Return whether nothing is recorded in the pass, and nobody watches it."""
+    return not (create_graph or observers or anomaly.state.enabled)
+
+
 def _run(roots: Any, keep_graph: bool, create_graph: bool, captures: Any, cut: bool) -> list[Any]:
     """`run_backward` on the current device."""
-    if captures is None and not create_graph and not observers and not anomaly.state.enabled:
+    if captures is None and _is_plain(create_graph):
         _run_plain(roots, keep_graph)
         return []
     ready: list[tuple[int, Node]] = []
