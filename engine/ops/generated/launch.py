@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.fast import fast
+from engine.core.layouts import INNER, ChannelsLast
 from engine.core.lru import LRU
 from engine.core.trials import Standing
 from engine.core.trials import slower as slower  # for those who launch by these rules, too
@@ -124,11 +125,22 @@ def guarded(
 
     replayed: the variant does nothing but launch, so that later calls of the same kind may only do that.
     into: the array that those may write the result to, if it is laid out as the result is.
-    pointwise: there is one result, each of whose elements depends on the operands' elements at its place only.
+    pointwise: there is one result, each of whose elements depends on the operands' elements at its place only; so it
+    serves images of the engine's own layout, too, in the order of their memory.
     light: without it numpy takes one pass, so that calls alone do not pay for a compiler.
     """
     decided: LRU[Any, Any] = LRU(MANY)  # by all that a call is but the elements: what is done with it
     last = decided.young
+    images = pointwise and into is None
+
+    def in_memory_order(xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = _in_memory_order(args, kwargs)
+        if given is None:
+            return NotImplemented
+        made = kernel(xp, *given, **kwargs)
+        if made is NotImplemented:
+            return NotImplemented
+        return made.transpose(0, made.ndim - 1, *range(1, made.ndim - 1)).view(ChannelsLast)
 
     def kernel(xp: Any, *args: Any, **kwargs: Any) -> Any:
         parts: list[Any] = [tuple(kwargs)] if kwargs else []
@@ -138,7 +150,7 @@ def guarded(
                 arrays.append(a)
                 parts += (a.dtype, a.shape, a.strides)
             elif isinstance(a, np.ndarray):  # of the engine's own layouts
-                return NotImplemented
+                return in_memory_order(xp, args, kwargs) if images else NotImplemented
             else:
                 parts += (a.__class__, a or str(a))  # -0.0 equals 0.0, and is another number
         if len(arrays) > 1 and len(set(map(id, arrays))) < len(arrays):  # x * x says nothing of x * y
@@ -225,7 +237,10 @@ def guarded(
     def why_not(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return why a call is left to the route there was, "" where it is not; the kernels are asked once more."""
         if any(isinstance(a, np.ndarray) and a.__class__ is not np.ndarray for a in args):
-            return "converted to another layout"
+            given = _in_memory_order(args, kwargs) if images else None
+            if given is None:
+                return "converted to another layout"
+            args = given
         trials.paid, trials.light = False, light
         try:
             found = variant(np, *args, **kwargs)
@@ -238,6 +253,27 @@ def guarded(
     kernel.launch_for = launch_for  # type: ignore[attr-defined]
     kernel.why_not = why_not  # type: ignore[attr-defined]
     return kernel
+
+
+def _in_memory_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The operands of an op on images of the engine's own layout with the dims as they lie in memory; None where some
+    lie otherwise.
+
+    A number for each image or channel, (N, C, 1, ...), goes with them however it lies.
+    """
+    shape = next((a.shape for a in args if a.__class__ is ChannelsLast), None)
+    if shape is None or any(isinstance(a, np.ndarray) for a in kwargs.values()):
+        return None
+    order, found = INNER[len(shape)], []
+    for a in args:
+        if isinstance(a, np.ndarray) and a.ndim:
+            if a.ndim != len(shape) or not (
+                (a.__class__ is ChannelsLast and a.shape == shape) or set(a.shape[2:]) == {1}
+            ):
+                return None
+            a = a.transpose(order).view(np.ndarray)
+        found.append(a)
+    return tuple(found)
 
 
 DISABLED, AGAIN, ONCE = object(), object(), object()  # left to the route there was; the whole call again; seen once

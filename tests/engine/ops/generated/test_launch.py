@@ -17,6 +17,7 @@ import pytest
 import engine
 from engine.backends.cpu import allocator
 from engine.backends.file_cache import Cache
+from engine.core.layouts import ChannelsLast, lies_channels_last
 from engine.core.lru import LRU
 from engine.core.trials import Standing
 from engine.dispatch import OPS, choosing, with_fact
@@ -341,6 +342,47 @@ def test_a_call_that_launches_nothing_is_not_replayed() -> None:
 
     x = np.arange(5, dtype="float32")
     assert launch.replay(filled, np, (x,), {}) is None
+
+
+def image(*shape: int) -> Any:
+    """Memory (N, H, W, C) of an image by the engine's choice."""
+    made = np.random.default_rng(len(shape)).standard_normal((shape[0], *shape[2:], shape[1])).astype("float32")
+    return made.transpose(0, len(shape) - 1, *range(1, len(shape) - 1)).view(ChannelsLast)
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 5, 7), (2, 8, 3, 4, 5)])
+def test_images_are_served_in_the_order_of_their_memory(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch.trials, "trusted", True)
+    x, y, each = image(*shape), image(*shape) + 1, np.arange(shape[1], dtype="float32")
+    factor = np.broadcast_to(
+        each.reshape(1, -1, *(1,) * (len(shape) - 2)), (shape[0], shape[1], *(1,) * (len(shape) - 2))
+    )
+    one = np.float32(3).reshape(())
+    for name, args, named in (
+        ("sigmoid", (x,), {}),
+        ("mul", (x, y), {}),
+        ("mul", (factor.copy(), x), {}),
+        ("mul", (x, one), {}),
+        ("mul", (x, 2.5), {}),
+        ("add", (x, y), {"alpha": 3}),
+        ("gelu", (x,), {"approximate": "none"}),
+    ):
+        kernel = kernel_of(name)
+        for _ in range(2):
+            made = kernel(np, *args, **named)
+            assert type(made) is ChannelsLast and lies_channels_last(made)
+            plain = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
+            np.testing.assert_allclose(made, OPS[name].kernel(np, *plain, **named), rtol=1e-5, atol=1e-5)
+        assert not kernel.why_not(args, named)
+
+
+def test_images_beside_what_lies_otherwise_are_left() -> None:
+    x, kernel = image(2, 16, 5, 7), kernel_of("mul")
+    for other in (np.ones((2, 16, 5, 7), "float32"), np.ones(7, "float32"), image(1, 16, 5, 7)):
+        assert kernel(np, x, other) is NotImplemented
+        assert kernel.why_not((x, other), {}) == "converted to another layout"
 
 
 def test_a_call_whose_kernel_rests_is_left() -> None:
