@@ -240,10 +240,7 @@ class Tensor(metaclass=_TensorMeta):
         if self._requires_grad and not (source.is_floating_point() or source.is_complex()):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         if source.is_sparse:
-            raise RuntimeError(
-                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor "
-                "type."
-            )
+            tensor_messages.refuse_data()
         self._array, self._channels_last = source._array, None
         self._replaced += 1
         if following.on:

@@ -15,6 +15,7 @@ __all__ = [
     "always",
     "outside",
     "read_only",
+    "refuse_data",
     "refuse_deletion",
     "refuse_gradient",
     "warn_of_conversion",
@@ -86,6 +87,13 @@ def refuse_gradient(dtype: dtypes.dtype, own: dtypes.dtype) -> None:
         "dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype. Set "
         "grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break downstream systems that "
         "assume they match."
+    )
+
+
+def refuse_data() -> None:
+    """Refuse `x.data = y` where only one of both is sparse."""
+    raise RuntimeError(
+        "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
     )
 
 
