@@ -328,7 +328,8 @@ def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) 
 
 
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda x, *rest: x.copy_(function(x, *rest))
+    # a copy where gradients are recorded: `function` saves what it reads, and that is overwritten
+    return lambda x, *rest: x.copy_(function(x.clone() if x.requires_grad and torch.is_grad_enabled() else x, *rest))
 
 
 for _name in ("elu", "leaky_relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "mish", "relu6", "gelu"):
