@@ -337,3 +337,21 @@ def test_activations_in_place_can_be_trained(name: str) -> None:
     for program in (torch.jit.trace(function, torch.randn(4, 5)), again(torch.jit.trace(function, torch.randn(4, 5)))):
         expected = torch.autograd.grad(function(x).sum(), x)[0]
         assert torch.allclose(torch.autograd.grad(program(x).sum(), x)[0], expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.rot90(x, 1, (0, 1)) * 2,
+        lambda x: torch.rot90(x, 3, (1, 2)),
+        lambda x: (x * 1).unsqueeze_(1).mul_(x.mean()),
+        lambda x: (x * 1).transpose_(0, 2) + 1,
+        lambda x: (x[0] * 1).t_(),
+        lambda x: (x[:1] * 1).squeeze_().squeeze_(0).add_(1),
+    ],
+)
+def test_shapes_may_change_in_place(function) -> None:
+    traced = torch.jit.trace(function, torch.randn(2, 3, 4))
+    x = torch.randn(4, 5, 6)
+    for program in (traced, again(traced)):
+        assert torch.equal(program(x), function(x))
