@@ -159,3 +159,11 @@ def test_arguments_that_torch_has_dropped_go_from_the_copy(tmp_path: Path) -> No
     assert (tmp_path / "test_nn.py").read_text() == text
     edited = "super(M, self).__init__()\nsuper(M, self).__init__(1)\nCompilationUnit(script, _frames_up=1)\n"
     assert (tmp_path / "test_jit.py").read_text() == edited
+
+
+def test_no_store_is_made_on_a_device(tmp_path: Path) -> None:
+    """Real torch reads `/dev/null` until the time of each test is over; the engine refuses it."""
+    copy = tmp_path / "test_c10d.py"
+    copy.write_text('self.store = c10d.FileStore("/dev/null", 1)\n')
+    conformance.edit(copy)
+    assert copy.read_text() == 'self.store = c10d.FileStore(__import__("tempfile").mktemp(), 1)\n'

@@ -15,6 +15,7 @@ __all__ = [
     "always",
     "outside",
     "read_only",
+    "refuse_data",
     "refuse_deletion",
     "refuse_gradient",
     "warn_of_conversion",
@@ -89,6 +90,13 @@ def refuse_gradient(dtype: dtypes.dtype, own: dtypes.dtype) -> None:
     )
 
 
+def refuse_data() -> None:
+    """Refuse `x.data = y` where only one of both is sparse."""
+    raise RuntimeError(
+        "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
+    )
+
+
 def refuse_deletion(tensor: object) -> None:
     """Refuse `del tensor._grad_fn`."""
     raise RuntimeError("Deletion of _grad_fn not allowed. Detach tensor instead!")
@@ -99,6 +107,4 @@ def check_data(source: Any, requires_grad: bool) -> None:
     if requires_grad and not (source.is_floating_point() or source.is_complex()):
         raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
     if source.is_sparse:
-        raise RuntimeError(
-            "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
-        )
+        refuse_data()

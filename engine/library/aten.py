@@ -163,7 +163,11 @@ def _elu(input: Tensor, alpha: float = 1, scale: float = 1, input_scale: float =
 
 
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda input, *rest, **named: input.copy_(function(input, *rest, **named))
+    def in_place(input: Tensor, *rest: Any, **named: Any) -> Tensor:
+        recorded = input.requires_grad and torch.is_grad_enabled()  # `function` saves what it reads
+        return input.copy_(function(input.clone() if recorded else input, *rest, **named))
+
+    return in_place
 
 
 for _name in ("elu", "leaky_relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "mish", "relu6", "gelu"):

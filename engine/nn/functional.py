@@ -161,10 +161,14 @@ def _in_place(name: str) -> Any:
 
 relu_ = _in_place("relu_")
 threshold_ = _in_place("threshold_")
-elu_ = _in_place("elu_")
 selu_ = _in_place("selu_")
 celu_ = _in_place("celu_")
 rrelu_ = _in_place("rrelu_")
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`elu` in place.  input (*) -> (*)."""
+    return elu(input, alpha, inplace=True)
 
 
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:

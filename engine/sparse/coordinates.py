@@ -13,7 +13,7 @@ from typing import Any
 
 from engine import backends
 from engine.autograd.versions import guard_again
-from engine.core import dtypes, grad_mode, layouts
+from engine.core import dtypes, grad_mode, layouts, tensor_messages
 from engine.core.checks import numel, wrap_dim
 from engine.core.printing import _with_suffixes, contents
 from engine.core.slots import Slot, Slots
@@ -301,10 +301,7 @@ class SparseTensor(Tensor):
     @data.setter
     def data(self, source: Any) -> None:
         if not isinstance(source, SparseTensor):
-            raise RuntimeError(
-                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor "
-                "type."
-            )
+            tensor_messages.refuse_data()
         values = source._v.detach()
         if self._v.requires_grad:
             values.requires_grad_()

@@ -51,6 +51,7 @@ _LEAVES = frozenset(
     conv_transpose3d einsum split chunk stack cat __getitem__ softmax log_softmax embedding gelu silu leaky_relu
     max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_avg_pool3d binary_cross_entropy_with_logits
+    rot90 squeeze_ unsqueeze_ transpose_ swapaxes_ swapdims_ t_
     cross_entropy mse_loss normalize where std var norm tensordot topk grid_sample stft
     istft fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 hfft2 ihfft2 fftn ifftn rfftn irfftn hfftn
     ihfftn""".split()

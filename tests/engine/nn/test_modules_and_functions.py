@@ -189,3 +189,11 @@ def test_packed_sequences():
     padded, lengths = nn.utils.rnn.pad_packed_sequence(packed)
     assert engine.equal(padded, nn.utils.rnn.pad_sequence(sequences)) and lengths.tolist() == [3, 2, 1]
     assert packed.to(engine.float32).data.dtype is engine.float32 and not packed.is_cuda
+
+
+@pytest.mark.parametrize("name", ["celu", "elu", "hardtanh", "leaky_relu", "relu", "rrelu", "selu", "threshold"])
+def test_functions_with_an_underscore_work_in_place(name: str) -> None:
+    more = {"threshold": (0.1, 0.2), "rrelu": (0.2, 0.2)}.get(name, ())
+    x = real(4, 5)
+    expected = getattr(F, name)(x, *more)
+    assert getattr(F, f"{name}_")(x, *more) is x and engine.equal(x, expected)

@@ -321,3 +321,37 @@ def test_a_tensor_index_after_an_ellipsis(index) -> None:
         traced = torch.jit.trace(function, (first, i, mask))
         for x in (first, second):
             assert torch.equal(traced(x, i, mask), function(x, i, mask))
+
+
+ACTIVATIONS = ("leaky_relu", "elu", "celu", "hardtanh", "relu6", "silu", "hardswish", "hardsigmoid", "mish", "rrelu")
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_in_place_can_be_trained(name: str) -> None:
+    """LeakyReLU(inplace=True) of a DCGAN, ReLU6 and Hardswish of MobileNets, after a norm that is not needed again."""
+
+    def function(x):
+        return getattr(F, name)(x * 2, inplace=True) * 3
+
+    x = torch.randn(4, 5, requires_grad=True)
+    for program in (torch.jit.trace(function, torch.randn(4, 5)), again(torch.jit.trace(function, torch.randn(4, 5)))):
+        expected = torch.autograd.grad(function(x).sum(), x)[0]
+        assert torch.allclose(torch.autograd.grad(program(x).sum(), x)[0], expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.rot90(x, 1, (0, 1)) * 2,
+        lambda x: torch.rot90(x, 3, (1, 2)),
+        lambda x: (x * 1).unsqueeze_(1).mul_(x.mean()),
+        lambda x: (x * 1).transpose_(0, 2) + 1,
+        lambda x: (x[0] * 1).t_(),
+        lambda x: (x[:1] * 1).squeeze_().squeeze_(0).add_(1),
+    ],
+)
+def test_shapes_may_change_in_place(function) -> None:
+    traced = torch.jit.trace(function, torch.randn(2, 3, 4))
+    x = torch.randn(4, 5, 6)
+    for program in (traced, again(traced)):
+        assert torch.equal(program(x), function(x))
