@@ -139,7 +139,14 @@ def ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths,
 
 
 @op(
-    public=False, out=False, method=False, node="CtcLossBackward0", gradgrad=False, why=_WHY, generated="many", large=512
+    public=False,
+    out=False,
+    method=False,
+    node="CtcLossBackward0",
+    gradgrad=False,
+    why=_WHY,
+    generated="many",
+    large=512,
 )
 @derivative(
     input=lambda grad, input, targets, input_lengths, target_lengths, blank, zero_infinity: ctc_backward(
