@@ -29,7 +29,10 @@ def _masked(value: Tensor, norm: Tensor) -> Tensor:
 )
 @samples(lambda t: [(t(3, 4), t.positive(3, 1), t(3, 4)), (t(2), t.positive(1), t(1))])
 def euclidean_slope(xp, input, norm, grad_):
-    """The gradient of a Euclidean norm, 0 where that is 0.  input (*a), norm (*b), grad_ (*c) -> (broadcast of a, b, c)."""
+    """The gradient of a Euclidean norm, 0 where that is 0.
+
+    input (*a), norm (*b), grad_ (*c) -> (broadcast of a, b, c).
+    """
     return xp.multiply(grad_, xp.where(norm == 0, 0, input / norm))
 
 
