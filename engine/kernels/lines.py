@@ -254,7 +254,7 @@ def mean_of_windows_gradient(taps: int) -> Callable[[str], Kernel]:
 
 @functools.cache
 def mean_of_lines(taps: int) -> Callable[[str], Kernel]:
-    """x (planes, n, after) -> (planes, n - taps + 1, after), the sums of neighbouring lines / divisor.  Rows are lines."""
+    """x (planes, n, after) -> (planes, n - taps + 1, after), sums of neighbouring lines / divisor.  Rows are lines."""
 
     def write(type: str) -> Kernel:
         k = Kernel("mean_of_lines", "rows")

@@ -62,7 +62,7 @@ def _paths(xp: Any, input: Any, targets: Any, input_lengths: Any, target_lengths
         xp.empty((count, length, states + 2), input.dtype),
     ]
     arrays = [input, labels, np.array(input_lengths, np.int64), np.array(target_lengths, np.int64), *scratch]
-    return arrays, [count, classes, length, states, most, blank], length * states
+    return arrays, [count, classes, length, states, most, blank], length * states * _WORK
 
 
 @kernel(ctc.ctc_rows, "cpu")
@@ -88,6 +88,6 @@ def _ctc_backward(xp, grad_output, input, targets, input_lengths, target_lengths
     made, kind = xp.empty(input.shape, input.dtype), input.dtype
     given = xp.ascontiguousarray(grad_output)
     scratch = [xp.empty((count, states + 2), kind), xp.empty((count, states), kind)]
-    work += input.shape[0] * (states + input.shape[2])
+    work += input.shape[0] * (states + input.shape[2]) * _WORK
     run(losses.ctc_gradient(bool(zero_infinity)), [*arrays, given, made, *scratch], numbers, count, work)
     return made

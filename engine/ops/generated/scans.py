@@ -58,9 +58,9 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
 def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool) -> Any:
     """Dims that are not neighbours, as those of a batch and of pixels: the last run of neighbours, then those before.
 
-    A mean is the mean of means, each of as many.
+    A mean is the mean of means, each of as many.  Sums, most of them gradients of biases, are left to oneDNN and numpy.
     """
-    if not plain(input) or not input.ndim:
+    if not plain(input) or not input.ndim or (by == "sum" and not mean):
         return NotImplemented
     axes = sorted(wrap_dims(dim, input.ndim))
     split = max(i for i in range(1, len(axes)) if axes[i] != axes[i - 1] + 1)

@@ -23,13 +23,16 @@ def _masked(value: Tensor, norm: Tensor) -> Tensor:
 
 @op(public=False, out=False, method=False, broadcast=True, numbers=(), generated="some")
 @derivative(
-    grad_=lambda grad, input, norm: euclidean_slope(grad, input, norm),
-    input=lambda grad, grad_, norm: _masked(grad * grad_ / norm, norm),
-    norm=lambda grad, grad_, input, norm: _masked(-grad * grad_ * input / (norm * norm), norm),
+    input=lambda grad, norm, grad_: _masked(grad * grad_ / norm, norm),
+    norm=lambda grad, input, norm, grad_: _masked(-grad * grad_ * input / (norm * norm), norm),
+    grad_=lambda grad, input, norm: euclidean_slope(input, norm, grad),
 )
-@samples(lambda t: [(t(3, 4), t(3, 4), t.positive(3, 1)), (t(1), t(2), t.positive(1))])
-def euclidean_slope(xp, grad_, input, norm):
-    """The gradient of a Euclidean norm, 0 where that is 0.  grad_ (*a), input (*b), norm (*c) -> (broadcast of a, b, c)."""
+@samples(lambda t: [(t(3, 4), t.positive(3, 1), t(3, 4)), (t(2), t.positive(1), t(1))])
+def euclidean_slope(xp, input, norm, grad_):
+    """The gradient of a Euclidean norm, 0 where that is 0.
+
+    input (*a), norm (*b), grad_ (*c) -> (broadcast of a, b, c).
+    """
     return xp.multiply(grad_, xp.where(norm == 0, 0, input / norm))
 
 
@@ -45,7 +48,7 @@ def _slope(grad: Tensor, x: Tensor, ord: float, dim: Any, keepdim: bool, norm: T
     if ord == 1:
         return x.sgn() * grad
     if ord == 2 and not x.dtype.is_complex:
-        return euclidean_slope(grad, x, norm)
+        return euclidean_slope(x, norm, grad)
     if ord == 2:
         return grad * (x / norm).masked_fill(norm == 0, 0)
     if math.isinf(ord):

@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterable
 from math import prod
 
+import numpy as np
+
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard_again
 from engine.core import dtypes, layouts
@@ -565,12 +567,28 @@ _CORNERS = (
 )
 
 
+_CACHED = 1 << 12  # points of a grid up to which it is cached
+
+
+@functools.lru_cache(32)
+def _points(spatial: tuple[int, ...], align_corners: bool) -> np.ndarray:
+    """The points of a regular grid from -1 to 1, the last dim first, and 1 behind.  (prod(spatial), n + 1), float64."""
+    n = len(spatial)
+    found = np.ones((*spatial, n + 1))
+    for d, m in enumerate(spatial):
+        steps = np.arange(m)
+        if not align_corners:
+            steps = (2 * steps + 1) / m - 1
+        else:
+            steps = 2 * steps / (m - 1) - 1 if m > 1 else np.zeros(m)
+        found[..., n - 1 - d] = steps.reshape(m, *(1,) * (n - 1 - d))
+    return found.reshape(-1, n + 1)
+
+
 @composite(public=False, method=False, form="affine_grid_generator")
 @samples(lambda t: [(t(2, 2, 3), (2, 1, 3, 4), False), (t(1, 3, 4), (1, 1, 2, 3, 2), True)])
 def affine_grid(theta, size, align_corners: bool | None = None):
     """The grid for `grid_sample` of affine maps.  theta (N, 2, 3), size (N, C, H, W) -> (N, H, W, 2); 3-d alike."""
-    from engine.ops.joining import stack
-
     if align_corners is None:
         warnings.warn(_CORNERS, stacklevel=outside())
         align_corners = False
@@ -600,15 +618,8 @@ def affine_grid(theta, size, align_corners: bool | None = None):
         )
     elif builtins.min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
-    axes = []
-    for d in reversed(range(n)):
-        m = spatial[d]
-        steps = [2 * i / (m - 1) - 1 if m > 1 else 0.0 for i in range(m)]
-        if not align_corners:
-            steps = [(2 * i + 1) / m - 1 for i in range(m)]
-        axis = theta.detach().new_tensor(steps)
-        axes.append(axis.reshape(*(m if k == d else 1 for k in range(n))).expand(spatial))
-    base = stack([*axes, theta.detach().new_ones(spatial)], -1).reshape(1, -1, n + 1)
+    points = _points if prod(spatial) <= _CACHED else _points.__wrapped__
+    base = theta.detach().new_tensor(points(spatial, bool(align_corners))).unsqueeze(0)
     grid = base.expand(theta.shape[0], -1, -1) @ theta.transpose(1, 2)
     return name_node(grid.reshape(theta.shape[0], *spatial, n), "AffineGridGeneratorBackward0")
 

@@ -23,8 +23,8 @@ def _one_size(name, size):
 
 
 def _adaptive_size(name, n, input, output_size, colon=""):
-    several = isinstance(output_size, Iterable)
-    size = tuple(output_size) if several else (output_size,) * n
+    several = output_size.__class__ is not int and isinstance(output_size, Iterable)
+    size, shape = tuple(output_size) if several else (output_size,) * n, input._array.shape
     if several and input.dim() <= len(size):  # said by what looks for sizes that are None, before all else
         raise ValueError(f"Input dimension should be at least {len(size) + 1}")
     if input.dim() <= n or (input.dim() > n + 2 and (colon or size != (1,) * n)):
@@ -33,7 +33,7 @@ def _adaptive_size(name, n, input, output_size, colon=""):
         if colon:
             raise RuntimeError(f"{name}(): internal error: output_size.size() must be {n}")
         raise RuntimeError(f"{name}: output_size must be {n}")
-    size = tuple(int(m) if s is None else int(s) for s, m in zip(size, input.shape[-n:]))
+    size = tuple(int(m) if s is None else int(s) for s, m in zip(size, shape[-n:]))
     if any(s < 0 for s in size):
         listed = ", ".join(map(str, size))
         raise RuntimeError(
@@ -43,6 +43,8 @@ def _adaptive_size(name, n, input, output_size, colon=""):
 
 
 def _not_empty(name, input):
+    if input._array.size:
+        return
     for i, s in enumerate(input.shape[1:], 1):
         if s == 0:
             raise RuntimeError(
@@ -106,14 +108,14 @@ def _adaptive_max(name, n, input, output_size, indices=True):
     batched = input.dim() == n + 2
     refuse("adaptive_max_pool3d_cpu" if n == 3 else "adaptive_max_pool2d", input._array, "iubc")
     x = input if batched else input.unsqueeze(0)
-    spatial, node = tuple(x.shape[2:]), f"AdaptiveMaxPool{n}DBackward0"
-    if all(size) and x.numel() and prod(size) > 1 and all(m % s == 0 for m, s in zip(spatial, size)):
+    spatial, node = x._array.shape[2:], f"AdaptiveMaxPool{n}DBackward0"
+    if prod(size) > 1 and x._array.size and all(m % s == 0 for m, s in zip(spatial, size)):
         kernel = tuple(m // s for m, s in zip(spatial, size))
         found = _max_pool(name, n, x, kernel, kernel, 0, 1, False, indices)
         values, where = found if indices else (found, None)
         name_node(values, node)
     else:
-        empty = not all(size) or not x.numel()
+        empty = not all(size) or not x._array.size
         where = (
             x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64) if empty else adaptive_max_indices(x.detach(), size)
         )

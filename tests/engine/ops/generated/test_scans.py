@@ -63,8 +63,9 @@ def test_means_and_sums_over_dims_in_the_middle(n: int) -> None:
 
 def test_sums_to_a_size() -> None:
     (x,) = arrays((3, 4, 5, 7))
-    for size in ((7,), (5, 1), (4, 1, 7), (3, 1, 1, 7), (1, 4, 1, 7), (3, 1, 5, 1), (1, 1, 7)):
+    for size in ((7,), (5, 7), (3, 1, 1, 7), (3, 1, 1, 1), (3, 4, 1, 7), (1, 1, 7), (1, 1, 5, 7)):
         agree("sum_to_size", x, size)
+    assert left("sum_to_size", x, (4, 1, 7)) and left("sum", x, (0, 2))  # dims that are not neighbours
     assert left("sum_to_size", x, x.shape) and left("sum_to_size", x, (1, 1, 1, 1)) and left("sum_to_size", x, ())
     assert left("sum_to_size", x.transpose(1, 0, 2, 3), (1, 5, 7)) and left("sum_to_size", x.astype("float16"), (7,))
     assert left("sum_to_size", x.astype("int32"), (7,)) and left("sum", x.astype("int32"), 1)
@@ -87,7 +88,7 @@ def test_what_is_left_of_reductions() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["mean", "sum", "amax", "amin"])
+@pytest.mark.parametrize("name", ["mean", "amax", "amin"])
 def test_reductions_of_dims_apart(name: str, dtype: str) -> None:
     (x,) = arrays((3, 4, 5, 2, 7), dtype=dtype)
     for dim in ((0, 2, 3, 4), (-1, 0), (0, 2), (1, 3), (0, 2, 4)):
