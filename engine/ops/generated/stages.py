@@ -168,14 +168,36 @@ def _splits(weights: int, image: int, outputs: int) -> int:
     return max(1, min(panels, threads.get_num_threads() * _PIECES))
 
 
+def _parts(count: int, depth: int, outputs: int) -> tuple[int, int]:
+    """(columns of a line, parts of the outputs) of a product of (count, depth) and a weight of so many outputs.
+
+    Of the ways that give each thread four to six jobs (or fewer, where there are not so many): one that keeps the
+    threads busy alike, and of these the one that reads least, as a line reads the weight and a part the image.
+    """
+    wide, members = lanes(outputs), threads.get_num_threads()
+    rows, vectors = image_layers.shape(wide, registers(), outputs)
+    tiles, panels = -(-count // rows), max(1, -(-outputs // (wide * vectors)))
+    ways = []
+    for splits in range(1, min(panels, 6 * members) + 1):
+        for lines in range(1, min(tiles, 6 * members) + 1):
+            each = -(-tiles // lines)  # tiles of a line
+            jobs = lines * splits
+            if jobs > 6 * members or -(-tiles // each) != lines:
+                continue
+            longest = -(-jobs // members) * each * -(-panels // splits)
+            far = splits == 1 and each * rows * depth > _NEAR  # the image is read once for each panel
+            read = lines * depth * outputs + splits * count * depth
+            ways.append((jobs < _PIECES * members, longest * (1.1 if far else 1.0), read, each * rows, splits))
+    few, least = min(ways)[:2]
+    good = [way for way in ways if way[0] is few and way[1] <= 1.03 * least]
+    columns, splits = min(good, key=lambda way: way[2])[3:]
+    return min(count, columns), splits
+
+
 def _product(layer: Layer, count: int, x: Place, w: np.ndarray, bias: Any, out: Place, added: Any, ends: Any) -> None:
     """x (count, K) times w (O, K)."""
     outputs, depth = w.shape
-    rows = image_layers.shape(lanes(outputs), registers(), outputs)[0]
-    several, splits, columns = threads.get_num_threads() * _PIECES, _splits(w.size, count * depth, outputs), count
-    if splits < several and count > rows:
-        columns = min(-(-count * splits // several), max(1, _NEAR // depth))
-        columns = min(count, -(-columns // rows) * rows)
+    columns, splits = _parts(count, depth, outputs)
     lines = -(-count // columns)
     _dense(
         layer,
