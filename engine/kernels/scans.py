@@ -22,7 +22,7 @@ __all__ = [
     "running_extremes",
     "running_products",
     "summed_rows",
-    "sums_of_squares",
+    "sums_of_runs",
 ]
 
 
@@ -47,22 +47,28 @@ def reduced(by: str, mean: bool = False) -> Callable[[str], Kernel]:
     return write
 
 
-def sums_of_squares(type: str) -> Kernel:
-    """x (rows, n) -> (rows, runs): the sums of the squares of runs of `length` elements, the last one of the rest."""
-    k = Kernel("sums_of_squares", "rows")
-    x, out = k.array("x", type), k.array("out", type, True)
-    n, runs, length = k.scalar("n", "index"), k.scalar("runs", "index"), k.scalar("length", "index")
-    begin = k.index % runs * length
-    base, left = k.index // runs * n + begin, n - begin
+@functools.cache
+def sums_of_runs(squares: bool) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows, runs): the sums of runs of `length` elements, the last one of the rest; squares: of their
+    squares."""
 
-    def square(j: Value) -> Value:
-        value = k.load(x, base + j)
-        return value * value
+    def write(type: str) -> Kernel:
+        k = Kernel("sums_of_runs", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        n, runs, length = k.scalar("n", "index"), k.scalar("runs", "index"), k.scalar("length", "index")
+        begin = k.index % runs * length
+        base, left = k.index // runs * n + begin, n - begin
 
-    found = k.reduce("sum", where(left < length, left, length), square)
-    with k.once():
-        k.store(out, k.index, found)
-    return k
+        def term(j: Value) -> Value:
+            value = k.load(x, base + j)
+            return value * value if squares else value
+
+        found = k.reduce("sum", where(left < length, left, length), term)
+        with k.once():
+            k.store(out, k.index, found)
+        return k
+
+    return write
 
 
 @functools.cache

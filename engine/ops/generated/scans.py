@@ -17,7 +17,7 @@ from engine.ops.linalg import norms
 
 _ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
 _SUMMED = 128  # numbers that are added one after the other in their own type
-_SQUARES = 1 << 12  # squares that are added in a few lanes
+_RUN = 1 << 12  # elements, or squares, that are added in a few lanes
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
 
 
@@ -43,7 +43,10 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
         return _reduced_apart(xp, input, dim, keepdim, by, mean)
     shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
-    if behind == 1:
+    if behind == 1 and by == "sum" and n > _RUN and not mean:
+        sums = _of_runs(xp, input, rows, n, False)
+        run(scans.reduced(by), [sums, made], [sums.shape[1]], rows, sums.shape[1])
+    elif behind == 1:
         run(scans.reduced(by, mean), [input, made], [n], rows, n)
     elif by in ("max", "min"):
         run(scans.reduced_rows(by), [input, made], [n, behind], rows, n * behind)
@@ -53,6 +56,14 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
     else:
         return NotImplemented
     return made
+
+
+def _of_runs(xp: Any, input: Any, rows: int, n: int, squares: bool) -> Any:
+    """The sums of runs of each row, or of their squares: what rounding leaves of so many stays small.  (rows, runs)"""
+    runs = -(-n // _RUN)
+    sums = xp.empty((rows, runs), input.dtype)
+    run(scans.sums_of_runs(squares), [input, sums], [n, runs, _RUN], rows * runs, _RUN)
+    return sums
 
 
 def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool) -> Any:
@@ -105,7 +116,7 @@ def _min(xp, input, dim, keepdim=False):
 
 @kernel(reduction.sum, "cpu", only_launches=True, serves=lambda input, dim=None, *_: dim is not None)
 def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
-    return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum")
+    return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum")  # all: by direct calls
 
 
 @kernel(reduction.sum_to_size, "cpu", only_launches=True)
@@ -134,13 +145,11 @@ def _vector_norm(xp, input, ord=2, dim=None, keepdim=False, *, dtype=None):
         return NotImplemented
     shape, rows, n, _ = found
     made = xp.empty(shape, input.dtype)
-    if n <= _SQUARES:
+    if n <= _RUN:
         run(scans.roots(True), [input, made], [n], rows, n)
         return made
-    runs = -(-n // _SQUARES)
-    sums = xp.empty((rows, runs), input.dtype)
-    run(scans.sums_of_squares, [input, sums], [n, runs, _SQUARES], rows * runs, _SQUARES)
-    run(scans.roots(False), [sums, made], [runs], rows, runs)
+    sums = _of_runs(xp, input, rows, n, True)
+    run(scans.roots(False), [sums, made], [sums.shape[1]], rows, sums.shape[1])
     return made
 
 

@@ -148,7 +148,6 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
     several=((1, 2), (2, 5)),
     autocast={"cuda": "float32"},
     out_as="dtype",
-    large=1 << 13,
     generated="many",
 )
 @derivative(
@@ -205,7 +204,6 @@ def summed_dims(shape: Any, size: Any) -> tuple[tuple[int, ...], tuple[int, ...]
     },
     varargs="size",
     itself="size",
-    large=1 << 13,
     generated="many",
 )
 @derivative(input=lambda grad, input_shape: grad.expand(input_shape))
@@ -282,7 +280,6 @@ def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, k
     node={"dim is None": "MeanBackward0", "": "MeanBackward1"},
     channels_last=True,
     several=((1, 3), (2, 5)),
-    large=1 << 13,
     generated="many",
 )
 @derivative(input=_mean_backward)
