@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from engine.core.arrays import Array, ArrayModule
     from engine.dispatch import Op
     from engine.dispatch.record import Arrays, Kernel, Launch, Public
+    from engine.fx.node import Argument
+
+    Lines = Callable[[Node, str, list[str], Callable[[object], str]], list[str]]
 
 __all__ = ["is_small", "on_arrays"]
 
@@ -79,6 +82,37 @@ def _add_to(leaf: Tensor, array: Array) -> bool:
     return True
 
 
+class _Source:
+    """A function in the making: its lines, and the objects that they name."""
+
+    def __init__(self, **space: object) -> None:
+        self.space, self.lines = dict(space), list[str]()
+
+    def named(self, value: object) -> str:
+        """Return a name for an object."""
+        name = f"c{len(self.space)}"
+        self.space[name] = value
+        return name
+
+    def text(self, value: Argument, of: Callable[[Node], str]) -> str:
+        """Return the text of an argument, in which a node is spelt as `of` says."""
+        if isinstance(value, Node):
+            return of(value)
+        inner: list[object] = []
+        map_arg(value, inner.append)
+        if not inner:
+            return self.named(value)
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{k!r}: {self.text(v, of)}" for k, v in value.items()) + "}"
+        return ("[%s]" if isinstance(value, list) else "(%s)") % "".join(f"{self.text(v, of)}, " for v in value)
+
+    def function(self, name: str, takes: str) -> Public:
+        """Return the function."""
+        text = f"def {name}({takes}):\n " + "\n ".join(self.lines) + "\n"
+        exec(compile(text, "<small plan>", "exec"), self.space)
+        return self.space[name]  # type: ignore[return-value]  # what the text defines
+
+
 def on_arrays(graph: Graph, plain: Public) -> Public:
     """The function of a graph that `is_small`, for a list of its values; `plain` is its program on Tensors."""
     number = {node: n for n, node in enumerate(graph.nodes)}
@@ -91,7 +125,7 @@ def on_arrays(graph: Graph, plain: Public) -> Public:
         if into is not None and node.args[into] in made:  # which is used when all has been computed
             node.target.into = None  # type: ignore[union-attr]
     compute, launches = (_computing(number, found, given, made, by) for by in (_computed, _launched))
-    space: dict[str, Any] = dict(
+    source = _Source(
         np=np,
         ndarray=np.ndarray,
         F32=_F32,
@@ -103,22 +137,16 @@ def on_arrays(graph: Graph, plain: Public) -> Public:
         direct=_direct(compute, launches),
         __name__=__name__,
     )
+    lines = source.lines
 
-    def thing(value: object) -> str:
-        name = f"c{len(space)}"
-        space[name] = value
-        return name
+    def text(value: Argument) -> str:
+        return source.text(value, lambda node: f"wrap(a{number[node]})" if node in made else f"v{number[node]}")
 
-    def text(value: Any) -> str:
-        if isinstance(value, Node):
-            return f"wrap(a{number[value]})" if value in made else f"v{number[value]}"
-        return _nested(value, text, thing)
-
-    lines = [f"[{', '.join(f'v{number[n]}' for n in takes)}] = box"]
+    lines.append(f"[{', '.join(f'v{number[n]}' for n in takes)}] = box")
     as_found = []
     for n, size in [(number[node], node.meta["kind"][0]) for node in given]:
         lines.append(f"a{n} = v{n}._array")
-        as_found.append(f"a{n}.__class__ is ndarray and a{n}.dtype is F32 and a{n}.shape == {thing(size)}")
+        as_found.append(f"a{n}.__class__ is ndarray and a{n}.dtype is F32 and a{n}.shape == {source.named(size)}")
     lines += [f"if not ({' and '.join(as_found)}): return plain(box)", "box.clear()"]
     arrays = ", ".join(f"a{number[node]}" for node in given)
     lines += [f"found = direct({arrays})", f"if found is NotImplemented: found = compute({arrays})"]
@@ -128,63 +156,30 @@ def on_arrays(graph: Graph, plain: Public) -> Public:
             lines.append(f"return {text(node.args[0])}")
         elif node.target is accumulate_grad and node.args[1] in made:
             leaf, gradient, own = node.args
-            g = f"a{number[gradient]}"  # type: ignore[index]
+            g = f"a{number[gradient]}"
             lines.append(f"if not add_to({text(leaf)}, {g}):")
             lines.append(f" t = wrap({g})" + f"; {g} = None" * bool(own))  # nobody else holds it
             lines.append(f" accumulate_grad({text(leaf)}, t, {own}); t = None")
         elif node.op == "call_function" and node not in found:
             args = [text(a) for a in node.args] + [f"{k}={text(v)}" for k, v in node.kwargs.items()]
-            lines.append(f"v{number[node]} = {thing(node.target)}({', '.join(args)})")
-    return _function("step", "box", lines, space)
+            lines.append(f"v{number[node]} = {source.named(node.target)}({', '.join(args)})")
+    return source.function("step", "box")
 
 
-def _nested(value: Any, text: Callable[[Any], str], thing: Callable[[object], str]) -> str:
-    """The text of an argument that is no node."""
-    inner: list[object] = []
-    map_arg(value, inner.append)
-    if not inner:
-        return thing(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k!r}: {text(v)}" for k, v in value.items()) + "}"
-    return ("[%s]" if isinstance(value, list) else "(%s)") % "".join(f"{text(v)}, " for v in value)
-
-
-def _function(name: str, takes: str, lines: list[str], space: dict[str, Any]) -> Any:
-    exec(compile(f"def {name}({takes}):\n " + "\n ".join(lines) + "\n", "<small plan>", "exec"), space)
-    return space[name]
-
-
-def _computing(
-    number: dict[Node, int],
-    found: list[Node],
-    given: list[Node],
-    made: list[Node],
-    by: Callable[[Node, str, list[str], Callable[[object], str]], list[str]],
-) -> Callable[..., tuple[Array, ...]]:
+def _computing(number: dict[Node, int], found: list[Node], given: list[Node], made: list[Node], by: Lines) -> Public:
     """What is computed on arrays: those of `given` to a tuple of those of `made`; `by` has the lines of a node."""
-    space: dict[str, Any] = dict(np=np)
-    last = {source: node for node in found for source in node.all_input_nodes}
-
-    def thing(value: object) -> str:
-        name = f"c{len(space)}"
-        space[name] = value
-        return name
-
-    def text(value: Any) -> str:
-        return f"a{number[value]}" if isinstance(value, Node) else _nested(value, text, thing)
-
-    lines = []
+    source, last = _Source(np=np), {node: user for user in found for node in user.all_input_nodes}
     for node in found:
-        lines += by(node, f"a{number[node]}", [text(a) for a in node.args], thing)
+        given_texts = [source.text(a, lambda node: f"a{number[node]}") for a in node.args]
+        source.lines += by(node, f"a{number[node]}", given_texts, source.named)
         done = [f"a{number[s]}" for s in node.all_input_nodes if last[s] is node and s in found and s not in made]
         if done:
-            lines.append(f"{' = '.join(done)} = None")
-    lines.append(f"return {''.join(f'a{number[node]}, ' for node in made) or '()'}")
-    takes = ", ".join(f"a{number[node]}" for node in given)
-    return _function("compute", f"{takes}, xp=np", lines, space)  # type: ignore[no-any-return]
+            source.lines.append(f"{' = '.join(done)} = None")
+    source.lines.append(f"return {''.join(f'a{number[node]}, ' for node in made) or '()'}")
+    return source.function("compute", f"{', '.join(f'a{number[node]}' for node in given)}, xp=np")
 
 
-def _direct(compute: Callable[..., Any], launches: Callable[..., Any]) -> Launch:
+def _direct(compute: Public, launches: Public) -> Launch:
     """All that is computed as one direct call, once such steps are repeated; NotImplemented until then."""
 
     def never(*arrays: Array) -> Arrays:
@@ -212,7 +207,7 @@ def _launched(node: Node, name: str, given: list[str], thing: Callable[[object],
     return [f"{name} = {thing(_launching(node))}(xp, {', '.join(given)})"]
 
 
-def _launching(node: Node) -> Callable[..., Array]:
+def _launching(node: Node) -> Kernel:
     """The function of a node that does nothing but launch; one that raises Unfit for what has none."""
     target: Any = node.target
     variant: Any = None
