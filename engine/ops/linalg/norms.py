@@ -23,8 +23,8 @@ def _masked(value: Tensor, norm: Tensor) -> Tensor:
 
 @op(public=False, out=False, method=False, broadcast=True, numbers=(), generated="some")
 @derivative(
-    input=lambda grad, norm, grad_: _masked(grad * grad_ / norm, norm),
-    norm=lambda grad, input, norm, grad_: _masked(-grad * grad_ * input / (norm * norm), norm),
+    input=lambda grad, norm, grad_: _masked(grad * grad_, norm) / norm,  # nan where that is 0, as torch's
+    norm=lambda grad, input, norm, grad_: -_masked(grad * grad_, norm) * input / (norm * norm),
     grad_=lambda grad, input, norm: euclidean_slope(input, norm, grad),
 )
 @samples(lambda t: [(t(3, 4), t.positive(3, 1), t(3, 4)), (t(2), t.positive(1), t(1))])
