@@ -1,3 +1,8 @@
+"""Vector norms where they are 0."""
+
+from __future__ import annotations
+
+import engine
 
 
 def test_second_derivatives_of_a_norm_of_nothing_are_nan() -> None:
