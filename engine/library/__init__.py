@@ -44,9 +44,13 @@ _defined: dict[str, str] = {}  # namespaces with a "DEF" library -> where
 
 
 def _function_of_aten(name: str) -> Callable[..., Any] | None:
-    from engine.library.aten import FUNCTIONS  # it weighs: only who calls an operator of aten pays
+    from engine.library.aten import FUNCTIONS  # they weigh: only who calls an operator of aten pays
 
-    return FUNCTIONS.get(name)
+    if name in FUNCTIONS or not name.endswith(("_backward", "_forward")):
+        return FUNCTIONS.get(name)
+    from engine.library.aten_gradients import GRADIENTS
+
+    return GRADIENTS.get(name)
 
 
 _ops.registered.aten = _function_of_aten

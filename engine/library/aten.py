@@ -403,3 +403,26 @@ for _name in (
     "values",
 ):  # fmt: skip
     FUNCTIONS[_name] = lambda input, *args, name=_name, **named: getattr(input, name)(*args, **named)
+
+
+# --- copies and views that programs of torch's compilers have
+
+
+@_aten
+def _copy(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    return src.to(input, non_blocking).expand_as(input).clone()
+
+
+@_aten
+def __unsafe_view(input: Tensor, size: Sequence[int]) -> Tensor:
+    return input.view(size)
+
+
+@_aten
+def _alias(input: Tensor) -> Tensor:
+    return input.view_as(input)
+
+
+@_aten
+def _lift_fresh_copy(input: Tensor) -> Tensor:
+    return input.clone()

@@ -11,6 +11,7 @@ from typing import Any
 from engine.core.checks import broadcast_shapes
 from engine.dispatch import autocast
 from engine.dispatch.arguments import checked
+from engine.dispatch.gate import without_listeners
 from engine.nn import _reduction as _Reduction
 from engine.nn._functional_linear_cross_entropy import check_options, of_one_row
 from engine.ops import functions as torch
@@ -469,7 +470,7 @@ def by_number(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The loss as torch's top level and aten have it: the reduction a number (0 none, 1 mean, 2 sum), and not the
     deprecated arguments; behind the weights, before what is ignored.
     """
-    parameters = inspect.signature(loss).parameters
+    parameters = inspect.signature(without_listeners(loss)).parameters
     kept = [p for p in parameters if p not in ("size_average", "reduce", "reduction")]
     place = [p for p in parameters if p not in ("size_average", "reduce")].index("reduction")
     if "ignore_index" in kept:

@@ -8,6 +8,8 @@ import pytest
 
 import engine
 from engine import jit
+from engine.dispatch.gate import listening
+from engine.nn._functional_loss import by_number
 from tests.engine.jit import forge
 
 OPS = engine.ops.aten
@@ -78,3 +80,13 @@ def test_sparse_tensors_in_programs() -> None:
     product, values, number, coalesced, empty = jit.load(forge.archive(forge.body(*lines)))(2 * engine.eye(2))
     assert (product.tolist(), values.tolist(), number, coalesced) == ([[4, 0], [0, 4]], [2, 2], 4, True)
     assert empty.is_sparse and empty.shape == (2, 2) and not empty._nnz()
+
+
+def test_losses_are_found_while_their_functions_are_listened_to() -> None:
+    loss: Any = engine.nn.functional.huber_loss
+
+    def hear(function: Any, args: Any, kwargs: Any, proceed: Any) -> Any:
+        return proceed(*args, **kwargs)
+
+    with listening([loss], hear):
+        assert by_number(loss)(X, Y, 2, 2.0).item() == 6
