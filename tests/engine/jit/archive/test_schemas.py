@@ -166,7 +166,7 @@ def test_functions_take_what_their_lines_say() -> None:
                 if found := differences(form, function, parameters):
                     differ.setdefault(name, set()).update(found)
     assert differ == {name: found for name, (found, _) in DIFFER.items()}
-    assert compared == 1258
+    assert compared >= 1258  # on Python 3.13 more functions have a signature
 
 
 def test_comments_at_its_head_are_no_signatures() -> None:
