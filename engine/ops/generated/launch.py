@@ -120,18 +120,19 @@ def guarded(
     into: int | None = None,
     pointwise: bool = False,
     light: bool = False,
+    images: bool = False,
 ) -> Callable[..., Any]:
     """`variant`, whose kernels are compared with the route `present` at their first use.
 
     replayed: the variant does nothing but launch, so that later calls of the same kind may only do that.
     into: the array that those may write the result to, if it is laid out as the result is.
-    pointwise: there is one result, each of whose elements depends on the operands' elements at its place only; so it
-    serves images of the engine's own layout, too, in the order of their memory.
+    pointwise: there is one result, each of whose elements depends on the operands' elements at its place only.
     light: without it numpy takes one pass, so that calls alone do not pay for a compiler.
+    images: of a pointwise op: operands of the engine's own layout are served, too, in the order of their memory.
     """
     decided: LRU[Any, Any] = LRU(MANY)  # by all that a call is but the elements: what is done with it
     last = decided.young
-    images = pointwise and into is None
+    images = images and into is None
 
     def in_memory_order(xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = _in_memory_order(args, kwargs)
