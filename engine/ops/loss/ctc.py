@@ -222,6 +222,12 @@ def ctc(
         raise RuntimeError("input_lengths must be of size batch_size")
     if len(target_lengths) != count:
         raise RuntimeError("target_lengths must be of size batch_size")
+    for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
+        if (least := min(lengths, default=0)) < 0:
+            raise RuntimeError(
+                f"Expected {name} to have value at least 0, but got value {least} (while checking arguments for "
+                "ctc_loss_allocate_outputs)"
+            )
     for n in input_lengths:
         if n > steps:
             raise RuntimeError(

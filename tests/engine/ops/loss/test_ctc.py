@@ -75,3 +75,11 @@ def test_what_is_behind_the_end_of_a_sequence_has_no_gradient_also_where_it_is_n
     logs.requires_grad_()
     F.ctc_loss(logs, engine.tensor([[1], [2]]), (3, 4), (1, 1), reduction="sum").backward()
     assert (logs.grad[3, 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"), [("input_lengths", ([5, -1], [2, 2])), ("target_lengths", ([5, 5], [2, -1]))]
+)
+def test_negative_lengths_are_refused(name: str, lengths: tuple[list[int], list[int]]) -> None:
+    with pytest.raises(RuntimeError, match=f"Expected {name} to have value at least 0, but got value -1"):
+        engine.nn.functional.ctc_loss(engine.zeros(5, 2, 4), engine.ones(2, 2).long(), *map(engine.tensor, lengths))
