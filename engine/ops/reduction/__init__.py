@@ -280,6 +280,7 @@ def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, k
     node={"dim is None": "MeanBackward0", "": "MeanBackward1"},
     channels_last=True,
     several=((1, 3), (2, 5)),
+    large=1 << 13,
     generated="many",
 )
 @derivative(input=_mean_backward)
