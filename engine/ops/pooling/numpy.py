@@ -12,6 +12,8 @@ import itertools
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from engine.core.geometry import PoolGeometry
 
 _BLOCK = 1 << 17
@@ -171,7 +173,7 @@ def window_argmax(xp: Any, x: Any, y: Any, geometry: PoolGeometry) -> Any:
     for block in blocks(y):
         part, top = x[block], y[block]
         rank = xp.zeros(top.shape, kind)
-        nan = x.dtype.kind in "fV" and bool((top != top).any())
+        nan = _may_have_nan(top)
         for i, (windows, meeting, _) in enumerate(taps, 1):
             seen = part[meeting]
             hit = seen == top[windows]
@@ -181,6 +183,11 @@ def window_argmax(xp: Any, x: Any, y: Any, geometry: PoolGeometry) -> Any:
                 target[...] = xp.where((seen != seen) & (target == 0), rank.dtype.type(i), target)
         xp.add(xp.take(offsets, rank), base, out=result[block])
     return result
+
+
+def _may_have_nan(x: Any) -> bool:
+    """Return whether some element may be nan: on a GPU without asking, which would wait for it."""
+    return x.dtype.kind in "fV" and (not isinstance(x, np.ndarray) or bool((x != x).any()))
 
 
 def _place(xp: Any, x: Any, axis: int, nan: bool) -> Any:
@@ -198,7 +205,7 @@ def adaptive_argmax(xp: Any, x: Any, size: Any) -> Any:
     int64.
     """
     spatial = x.shape[2:]
-    nan = x.dtype.kind in "fV" and bool((x != x).any())
+    nan = _may_have_nan(x)
     if prod(size) == 1:
         found = _place(xp, x.reshape(*x.shape[:2], -1), 2, nan)
         return found.reshape(*x.shape[:2], *size).astype("int64")
