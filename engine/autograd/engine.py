@@ -121,7 +121,7 @@ def _run_backward(
 
 
 def _is_plain(create_graph: bool) -> bool:
-    """Return whether nothing is recorded in the pass, and nobody watches it."""
+    """Return whether nothing is recorded in the pass, and no profiler or anomaly mode watches it."""
     return not (create_graph or observers or anomaly.state.enabled)
 
 

@@ -3,9 +3,9 @@
 A network at batch 1 is fifty kernels of some 50 us.  To hand each to other threads and to wait for them takes 5 to
 60 us of that, and what Python does between them more, since a kernel leaves nothing of it in the caches.  Here threads
 come once: each takes jobs of a stage, those of its own share first, then what others have left, and goes on when all
-of the stage are done, whoever did them.  So a thread that comes late, or not at all, is not waited for; and where all
-come, each finds in its own cache what it made in the stage before: the shares of two stages that go by the same rows
-are the same rows.  A job is a chain of steps, which one thread does in turn, for results that stay in its cache.
+jobs of the stage are done, by whichever thread.  So a thread that comes late, or not at all, is not waited for; and
+where all come, each finds in its own cache what it made in the stage before: the shares of two stages that go by the
+same rows are the same rows.  A job is a chain of steps, which one thread does in turn, for results that stay in its cache.
 """
 
 from __future__ import annotations

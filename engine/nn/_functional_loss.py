@@ -471,13 +471,13 @@ def by_number(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     deprecated arguments; behind the weights, before what is ignored.
     """
     parameters = inspect.signature(without_listeners(loss)).parameters
-    kept = [p for p in parameters if p not in ("size_average", "reduce", "reduction")]
+    remaining = [p for p in parameters if p not in ("size_average", "reduce", "reduction")]
     place = [p for p in parameters if p not in ("size_average", "reduce")].index("reduction")
-    if "ignore_index" in kept:
-        place = kept.index("ignore_index")
-    elif "pos_weight" in kept:
-        place = len(kept)
-    names = (*kept[:place], "reduction", *kept[place:])
+    if "ignore_index" in remaining:
+        place = remaining.index("ignore_index")
+    elif "pos_weight" in remaining:
+        place = len(remaining)
+    names = (*remaining[:place], "reduction", *remaining[place:])
 
     def call(*args: Any, **kwargs: Any) -> Tensor:
         if len(args) > len(names):

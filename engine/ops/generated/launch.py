@@ -257,10 +257,10 @@ def guarded(
 
 
 def _in_memory_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-    """The operands of an op on images of the engine's own layout with the dims as they lie in memory; None where some
-    lie otherwise.
+    """The operands of an op on images of the engine's own layout with the dims in the order of memory; None where some
+    have another.
 
-    A number for each image or channel, (N, C, 1, ...), goes with them however it lies.
+    A number for each image or channel, (N, C, 1, ...), goes with them in whatever layout.
     """
     shape = next((a.shape for a in args if a.__class__ is ChannelsLast), None)
     if shape is None or any(isinstance(a, np.ndarray) for a in kwargs.values()):
