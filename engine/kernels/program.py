@@ -5,7 +5,8 @@ A network at batch 1 is fifty kernels of some 50 us.  To hand each to other thre
 come once: each takes jobs of a stage, those of its own share first, then what others have left, and goes on when all
 jobs of the stage are done, by whichever thread.  So a thread that comes late, or not at all, is not waited for; and
 where all come, each finds in its own cache what it made in the stage before: the shares of two stages that go by the
-same rows are the same rows.  A job is a chain of steps, which one thread does in turn, for results that stay in its cache.
+same rows are the same rows.  A job is a chain of steps, which one thread does in turn, for results that stay in its
+cache.
 """
 
 from __future__ import annotations
