@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,20 @@ def test_the_proof_of_a_large_result_takes_no_second_one(static: bool, monkeypat
     taken = allocator.memory_stats()["allocated_bytes.all.peak"] - before
     assert a.nbytes <= taken < 1.9 * a.nbytes
     assert launch.difference(code(np, a, b), kernel(np, a, b)) is None
+
+
+def test_a_comparison_takes_little_memory() -> None:
+    """Copies of a million elements in float64 had raised the peak of a whole model."""
+    want = np.linspace(-2, 2, 3_000_001, dtype="f4")
+    got = want.copy()
+    tracemalloc.start()
+    try:
+        assert launch.difference(want, got, launch.size_of(want)) is None
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    got[3 * 700_001] = 7  # the step is 3
+    assert f"7 instead of {want[3 * 700_001]:.9g} at sample 700001, 1 of" in str(launch.difference(want, got))
 
 
 @pytest.mark.parametrize("at", [0, 1_500_123, -1])
