@@ -34,7 +34,7 @@ _CODES = {
     "index": "q",
 }
 SHARE = 1 << 15  # elements' worth of much work (some hundred operations each) that another thread is woken for
-OPERATIONS = 3 << 20  # the same of any work, in operations
+OPERATIONS = 1 << 19  # the same of any work, in operations and arrays: 3 to 8 us
 PIECES = 4  # a thread, so that one that is held up leaves little
 
 
@@ -48,7 +48,8 @@ class Built:
         self.kernel, self.entry = kernel, entry
         self.address = address(entry)
         self.operations = operations(kernel)  # of an element
-        self.alone = OPERATIONS // self.operations  # elements that are too few to be shared
+        arrays = sum(isinstance(p, Array) for p in kernel.parameters)  # whose memory is half of the time
+        self.alone = OPERATIONS // (self.operations + arrays)  # elements that are too few to be shared
         if llvm_ir.serial(kernel):
             self.alone = 1 << 62
         parts = []
@@ -74,14 +75,12 @@ class Built:
     def shared(self, args: bytes, count: int, each: int) -> None:
         """Among threads, in pieces that begin at multiples of 64."""
         entry, several = self.entry, threads.get_num_threads()
-        step = -(-count // (several * PIECES))
-        step = -(-step // 64) * 64 if step > 256 else step
-        if several == 1 or step >= count:
+        if several == 1 or count == 1:
             entry(args, 0, count)
-            return
-        pieces = [(args, at, min(at + step, count)) for at in range(0, count, step)]
-        if not team.run(self.address, pieces):
-            threads.run(lambda piece: entry(*piece), pieces)
+        elif not team.split(self.address, args, count, several, PIECES):
+            step = -(-count // (several * PIECES))
+            step = -(-step // 64) * 64 if step > 256 else step
+            threads.run(lambda at: entry(args, at, min(at + step, count)), list(range(0, count, step)))
 
 
 def operations(kernel: Kernel) -> int:

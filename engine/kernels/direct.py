@@ -7,6 +7,7 @@ them; all else: the same object), makes the results by numpy's C interface, give
 `cpu.Built` packs, and returns the results; NotImplemented where no launch fits.  One of EVERY such calls is handed to
 `offer`, which may keep another.  What it reads of objects is probed once (`cpython.py`).  The interpreter's lock is
 held throughout, so a launch must be small; nothing of Python's runs between the words' being filled in and the kernel.
+A kernel of more work than `cpu.Built.alone` is shared among the threads of `team.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels import compiler, cpython, processor
+from engine.kernels import compiler, cpython, processor, team
 
 __all__ = ["Direct", "readable"]
 
@@ -28,16 +29,16 @@ MOST = 4096  # retained in all: those that went are not freed, for they may be r
 ARGUMENTS, ARRAYS = 16, 32  # of one call
 
 _OBJECT, _ARRAY, _FLOAT, _INT, _INTS = range(5)  # kinds of arguments
-_HEAD = 16  # words before the addresses of launches
+_HEAD = 17  # words before the addresses of launches
 _FASTCALL = 0x0080
 
 # The words of a table: how many launches, PyArray_Empty, Py_IncRef, Py_DecRef, PyTuple_New, PyTuple_SetItem,
 # NotImplemented, numpy's array type, the float type, calls until one is offered, `offer`, PyObject_Vectorcall, EVERY,
-# PyLong_AsLongLongAndOverflow, the types of ints and tuples.
+# PyLong_AsLongLongAndOverflow, the types of ints and tuples, the words of `team.shared`.
 # The words of a launch: arguments, new arrays, kernels, results (0: one, not in a tuple), arrays given, which array
 # refuses (-1: none); then what each
 # argument must be, type and shape of the new arrays (results first), and of each kernel its entry, count, how many of
-# its words are arrays, how many there are, which arrays, the words.
+# its words are arrays, how many there are, pieces for each thread (0: not shared), which arrays, the words.
 _TEXT = """
 define ptr @KERNEL(ptr %self, ptr %args, i64 %nargs) {
   %pool = alloca [ARRAYS x ptr]
@@ -249,8 +250,8 @@ drop.one:
 failed:
   ret ptr null
 launch:
-  %l = phi i64 [ 0, %new ], [ %l.next, %run ]
-  %lat = phi ptr [ %mat, %new ], [ %lat.next, %run ]
+  %l = phi i64 [ 0, %new ], [ %l.next, %ran ]
+  %lat = phi ptr [ %mat, %new ], [ %lat.next, %ran ]
   %l.done = icmp sge i64 %l, %nsteps
   br i1 %l.done, label %results, label %fill
 fill:
@@ -261,7 +262,9 @@ fill:
   %npicks = load i64, ptr %p.npicks
   %p.nwords = getelementptr i64, ptr %lat, i64 3
   %nwords = load i64, ptr %p.nwords
-  %picks = getelementptr i64, ptr %lat, i64 4
+  %p.pieces = getelementptr i64, ptr %lat, i64 4
+  %pieces = load i64, ptr %p.pieces
+  %picks = getelementptr i64, ptr %lat, i64 5
   %words = getelementptr i64, ptr %picks, i64 %npicks
   br label %word
 word:
@@ -278,7 +281,20 @@ word.fill:
   %k.next = add i64 %k, 1
   br label %word
 run:
+  %p.team = getelementptr i64, ptr %table, i64 16
+  %team = load ptr, ptr %p.team
+  %members = load i64, ptr %team
+  %large = icmp sgt i64 %pieces, 0
+  %threads = icmp sgt i64 %members, 1
+  %share = and i1 %large, %threads
+  br i1 %share, label %shared, label %alone
+alone:
   call void %code(ptr %words, i64 0, i64 %much)
+  br label %ran
+shared:
+  call void @split(ptr %team, ptr %code, ptr %words, i64 %much, i64 %members, i64 %pieces)
+  br label %ran
+ran:
   %lat.next = getelementptr i64, ptr %words, i64 %nwords
   %l.next = add i64 %l, 1
   br label %launch
@@ -388,6 +404,7 @@ convert:
 differs:
   ret i1 0
 }
+
 """
 
 
@@ -416,7 +433,7 @@ class Direct:
         here: Callable[[Any], int] = lambda function: ctypes.cast(function, ctypes.c_void_p).value or 0
         self.table = np.zeros(_HEAD + LAUNCHES, np.int64)
         self.retained: list[Any] = [offer]
-        self.table[1:16] = [
+        self.table[1:_HEAD] = [
             cpython.numpy_function(cpython.EMPTY),
             here(api.Py_IncRef),
             here(api.Py_DecRef),
@@ -432,9 +449,10 @@ class Direct:
             here(api.PyLong_AsLongLongAndOverflow),
             id(int),
             id(tuple),
+            team.shared.ctypes.data,
         ]
         words = dict(ARRAYS=ARRAYS, HEAD=_HEAD, OFFSET=cpython.HEAD, TYPE=cpython.TYPE)
-        text = _TEXT
+        text = _TEXT + team.SPLIT
         for word, value in words.items():
             text = text.replace(word, str(value))
         method = _Method(name.encode(), compiler.address(compiler.linked(text)), _FASTCALL, None)
@@ -449,15 +467,16 @@ class Direct:
         self,
         args: Sequence[Any],
         made: Sequence[tuple[Sequence[int], Any]],
-        steps: Sequence[tuple[int, int, Sequence[int], bytes]],
+        steps: Sequence[tuple[int, int, Sequence[int], bytes, int]],
         results: int,
         refusal: int = -1,
     ) -> int:
         """Keep a launch: what `remove` calls it; 0 where there is no room for such.
 
         args: as the calls will have them.  made: (shape, dtype) of new arrays, of which the first `results` are
-        returned in a tuple, or the very first where that is 0.  steps: (address of the code, count, arrays, words) of
-        each kernel: the first of the words are the arrays', numbered as they stand in args, then in made.
+        returned in a tuple, or the very first where that is 0.  steps: (address of the code, count, arrays, words,
+        pieces for each thread or 0) of each kernel: the first of the words are the arrays', numbered as they stand in
+        args, then in made.
         refusal: the number of a new int32 array; where its first element is not 0, the call is NotImplemented.
         """
         given = [a for a in args if a.__class__ is np.ndarray]
@@ -477,9 +496,11 @@ class Direct:
                 words += [_OBJECT, id(a)]
         for shape, dtype in made:
             words += [id(dtype), len(shape), *shape]
-        for code, count, picks, packed in steps:
+        for code, count, picks, packed, pieces in steps:
             rest = struct.unpack(f"<{len(packed) // 8}q", packed)
-            words += [code, count, len(picks), len(rest), *picks, *rest]
+            words += [code, count, len(picks), len(rest), pieces, *picks, *rest]
+            if pieces:
+                team.start()
         launch = np.array(words, np.int64)
         held = [a.dtype if a.__class__ is np.ndarray else a for a in args]
         self.retained.append((launch, held, [dtype for _, dtype in made]))

@@ -9,14 +9,17 @@ alone; gelu of 65,536 takes 39, 71 and 60.
 from __future__ import annotations
 
 import functools
+import os
 import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from engine.backends.cpu import threads
 from engine.kernels.compiler import address, linked
 
-__all__ = ["every", "run"]
+__all__ = ["SPLIT", "every", "run", "shared", "split", "start"]
 
 _JOB = struct.Struct("<QQqq")
 _HEAD = struct.Struct("<qq")  # the number of the next job, how many there are; the jobs follow
@@ -49,12 +52,149 @@ done:
 """
 
 
+# The words of a range: the code, how many elements, elements of a piece, threads, pieces of a thread, what tells a thread
+# its number, where the arguments begin; then how many pieces of each thread were taken, each in a line of the cache of
+# its own; then the arguments.
+_RANGE = """
+define void @KERNEL(ptr %data) {
+  %code = load ptr, ptr %data
+  %of_count = getelementptr i64, ptr %data, i64 1
+  %count = load i64, ptr %of_count
+  %of_step = getelementptr i64, ptr %data, i64 2
+  %step = load i64, ptr %of_step
+  %of_members = getelementptr i64, ptr %data, i64 3
+  %members = load i64, ptr %of_members
+  %of_each = getelementptr i64, ptr %data, i64 4
+  %each = load i64, ptr %of_each
+  %of_number = getelementptr i64, ptr %data, i64 5
+  %number = load ptr, ptr %of_number
+  %of_offset = getelementptr i64, ptr %data, i64 6
+  %offset = load i64, ptr %of_offset
+  %args = getelementptr i8, ptr %data, i64 %offset
+  %own32 = call i32 %number()
+  %own = zext i32 %own32 to i64
+  br label %share
+share:
+  %k = phi i64 [ 0, %0 ], [ %k.next, %left ]
+  %k.next = add i64 %k, 1
+  %sum = add i64 %own, %k
+  %whose = urem i64 %sum, %members
+  %line = mul i64 %whose, 8
+  %place = add i64 %line, 8
+  %taken = getelementptr i64, ptr %data, i64 %place
+  %first = mul i64 %whose, %each
+  br label %next
+next:
+  %at = atomicrmw add ptr %taken, i64 1 monotonic
+  %more = icmp slt i64 %at, %each
+  br i1 %more, label %work, label %left
+work:
+  %piece = add i64 %first, %at
+  %begin = mul i64 %piece, %step
+  %after = add i64 %begin, %step
+  %short = icmp slt i64 %count, %after
+  %end = select i1 %short, i64 %count, i64 %after
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %do, label %next
+do:
+  call void %code(ptr %args, i64 %begin, i64 %end)
+  br label %next
+left:
+  %others = icmp slt i64 %k.next, %members
+  br i1 %others, label %share, label %done
+done:
+  ret void
+}
+"""
+_WORDS = struct.Struct("<QqqqqQq")
+
+# For generated code that holds `shared`: what `split` does, on memory of its own stack.
+SPLIT = """
+define internal void @split(ptr %team, ptr %code, ptr %args, i64 %count, i64 %members, i64 %each) {
+  %lines = add i64 %members, 1
+  %size = mul i64 %lines, 64
+  %data = alloca i8, i64 %size, align 64
+  call void @llvm.memset.p0.i64(ptr align 64 %data, i8 0, i64 %size, i1 0)
+  %pieces = mul i64 %members, %each
+  %up = add i64 %count, %pieces
+  %more = sub i64 %up, 1
+  %exact = udiv i64 %more, %pieces
+  %above = add i64 %exact, 63
+  %round = and i64 %above, -64
+  %long = icmp sgt i64 %exact, 256
+  %step = select i1 %long, i64 %round, i64 %exact
+  %from = ptrtoint ptr %data to i64
+  %to = ptrtoint ptr %args to i64
+  %offset = sub i64 %to, %from
+  %of.parallel = getelementptr i64, ptr %team, i64 1
+  %parallel = load ptr, ptr %of.parallel
+  %of.member = getelementptr i64, ptr %team, i64 2
+  %member = load ptr, ptr %of.member
+  %of.number = getelementptr i64, ptr %team, i64 3
+  %number = load i64, ptr %of.number
+  %w1 = getelementptr i64, ptr %data, i64 1
+  %w2 = getelementptr i64, ptr %data, i64 2
+  %w3 = getelementptr i64, ptr %data, i64 3
+  %w4 = getelementptr i64, ptr %data, i64 4
+  %w5 = getelementptr i64, ptr %data, i64 5
+  %w6 = getelementptr i64, ptr %data, i64 6
+  store ptr %code, ptr %data
+  store i64 %count, ptr %w1
+  store i64 %step, ptr %w2
+  store i64 %members, ptr %w3
+  store i64 %each, ptr %w4
+  store i64 %number, ptr %w5
+  store i64 %offset, ptr %w6
+  %members.32 = trunc i64 %members to i32
+  call void %parallel(ptr %member, ptr %data, i32 %members.32, i32 0)
+  ret void
+}
+
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+shared = np.zeros(
+    4, np.int64
+)  # threads (0: none to share with), GOMP_parallel, `_RANGE`, what tells a thread its number
+
+
+def start() -> None:
+    """Let generated code share its work by `shared`, if there are such threads."""
+    library = _library() if not shared[1] else None
+    if library is None:
+        return
+    ffi, loaded = library.state.ffi, library.state.library
+    places = ffi.addressof(loaded, "GOMP_parallel"), _member(_RANGE)
+    shared[1:] = [*[int(ffi.cast("uintptr_t", place)) for place in places], _number()]
+    threads.changed.append(_follow)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_alone)
+    _follow()
+
+
+def _follow() -> None:
+    shared[0] = threads.get_num_threads() if shared[1] else 0
+
+
+def _alone() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    shared[:] = 0
+
+
 @functools.cache
-def _member() -> Any:
+def _member(text: str) -> Any:
     """The address of what each thread of the team does."""
     from engine.backends.onednn import library
 
-    return library.state.ffi.cast("void *", address(linked(_TEXT)))
+    return library.state.ffi.cast("void *", address(linked(text)))
+
+
+@functools.cache
+def _number() -> int:
+    """The address of what tells a thread its number in the team."""
+    from engine.backends.onednn import library
+
+    ffi = library.state.ffi
+    return int(ffi.cast("uintptr_t", ffi.addressof(library.state.library, "omp_get_thread_num")))
 
 
 def _library() -> Any:
@@ -92,5 +232,25 @@ def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
     places = {key: int(ffi.cast("uintptr_t", ffi.from_buffer(args))) for key, args in held.items()}
     jobs = [pack(code, places[id(args)], begin, end) for args, begin, end in pieces]
     data = ffi.from_buffer(bytearray(_HEAD.pack(0, len(jobs)) + b"".join(jobs)))
-    library.state.library.GOMP_parallel(_member(), data, min(threads.get_num_threads(), len(jobs)), 0)
+    library.state.library.GOMP_parallel(_member(_TEXT), data, min(threads.get_num_threads(), len(jobs)), 0)
+    return True
+
+
+def split(code: int, args: bytes, count: int, members: int, each: int) -> bool:
+    """Run the code at an address on the elements 0..count in `each` pieces for each of so many threads; False where
+    there are no such threads.
+
+    A thread begins with its own part, which the same call before left in its cache, then helps the others.  Pieces
+    begin at multiples of 64.
+    """
+    library = _library()
+    if library is None:
+        return False
+    step = -(-count // (members * each))
+    step = -(-step // 64) * 64 if step > 256 else step
+    size = 64 * (1 + members)
+    data = bytearray(size)
+    _WORDS.pack_into(data, 0, code, count, step, members, each, _number(), size)
+    data += args
+    library.state.library.GOMP_parallel(_member(_RANGE), library.state.ffi.from_buffer(data), members, 0)
     return True

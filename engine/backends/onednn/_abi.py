@@ -100,6 +100,7 @@ int dnnl_gemm_u8s8s32(char transa, char transb, char offsetc, int64_t M, int64_t
     const void *A, int64_t lda, uint8_t ao, const void *B, int64_t ldb, int8_t bo, float beta, void *C, int64_t ldc,
     const int32_t *co);
 void omp_set_num_threads(int count);
+int omp_get_thread_num(void);
 void GOMP_parallel(void *function, void *data, unsigned threads, unsigned flags);
 """
 

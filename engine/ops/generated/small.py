@@ -16,7 +16,7 @@ import numpy as np
 from engine.backends.cpu.fast import fast
 from engine.core.lru import LRU
 from engine.dispatch import Op
-from engine.kernels import compiler, direct
+from engine.kernels import compiler, cpu, direct
 from engine.kernels.form import FormError
 from engine.ops import generated
 from engine.ops.generated import launch
@@ -25,7 +25,7 @@ __all__ = ["function_for", "function_of"]
 
 OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried
 OPERATIONS = 1 << 21  # of a launch, as `cpu.operations` counts them: some 10 to 30 us
-FEW = 1 << 15  # elements of operands up to which an op's own code runs, on one thread, however large the result is
+FEW = 1 << 15  # elements of operands up to which an op's own code runs however large the result is
 MOST = OPERATIONS << 5  # operations of a launch for those
 MANY = 4096  # kinds of calls that are counted
 _REFUSED = 1 << 30
@@ -169,8 +169,6 @@ def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
     few = few and prod(specs[0][0]) >= FEW  # a product of elements with each other
     if not steps or len(refusals) > 1 or any(s[4] * s[5] * s[7] > (MOST if few else OPERATIONS) for s in steps):
         return 0
-    if any(s[6] is not None for s in steps) and not few:
-        return 0
     first = [n - len(given) for n, _ in shapes]
     if len(set(first)) != len(first):
         return 0
@@ -180,10 +178,11 @@ def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
         (shapes[at][1] if at < len(first) and shapes[at][1] is not None else specs[n][0], specs[n][1])
         for at, n in enumerate(order)
     ]
-    if any(np.empty(shape, dtype).nbytes >= 1 << 20 for shape, dtype in made) and not few:
-        return 0  # whose memory is kept
+    if any(np.empty(shape, dtype).nbytes >= launch.KEPT for shape, dtype in made) and not few:
+        return 0  # whose memory is the allocator's
     launches = []
-    for pack, entry, picks, rest, count, _, _, _ in steps:
+    for pack, entry, picks, rest, count, _, shared, _ in steps:
         packed = pack(*[0] * len(picks), *rest)
-        launches.append((compiler.address(entry), count, [place.get(p, p) for p in picks], packed))
+        pieces = 0 if shared is None else cpu.PIECES
+        launches.append((compiler.address(entry), count, [place.get(p, p) for p in picks], packed, pieces))
     return compiled.add(args, made, launches, len(first) if several else 0, *[place.get(n, n) for n in refusals])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.backends.file_cache import Cache
-from engine.kernels import compiler, cpu, direct, processor
+from engine.kernels import compiler, cpu, direct, processor, team
 from engine.kernels.elementwise import Layout, recorded
 
 pytestmark = pytest.mark.skipif(
@@ -34,13 +34,15 @@ def built(code: Any, operands: int, count: int) -> tuple[cpu.Built, list[int]]:
     return cpu.build(made.kernel), layout.numbers()
 
 
-def add_launch(kept: direct.Direct, args: tuple[Any, ...], code: Any, temporaries: int = 0, results: int = 0) -> int:
+def add_launch(
+    kept: direct.Direct, args: tuple[Any, ...], code: Any, temporaries: int = 0, results: int = 0, pieces: int = 0
+) -> int:
     """Keep `code` of the arrays of `args`, all vectors of one length."""
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     count = arrays[0].size
     kernel, told = built(code, len(arrays), count)
     packed = kernel.pack(*[0] * (len(arrays) + 1), *told)
-    steps = [(kernel.address, count, list(range(len(arrays) + 1)), packed)]
+    steps = [(kernel.address, count, list(range(len(arrays) + 1)), packed, pieces)]
     return kept.add(args, [((count,), F32)] * (1 + temporaries), steps, results)
 
 
@@ -142,6 +144,22 @@ def test_many_launches_and_those_that_were_given_up() -> None:
     assert sum(kept.function(x) is not NotImplemented for x in xs) == direct.LAUNCHES - 1
 
 
+@pytest.mark.onednn
+@pytest.mark.parametrize("members", [0, 1, 2, 3])
+def test_large_launches_are_shared_among_threads(members: int) -> None:
+    kept = direct.Direct("shared", offered)
+    for count in (1, 5, 300, 100_003):  # of few elements some pieces are empty
+        x, y = vectors(count), np.ones(count, "f4")
+        add_launch(kept, (x[0], y), lambda xp, a, b: a + b, pieces=4)
+        if not team.shared[1]:
+            pytest.skip("there are no OpenMP threads to share with")
+        before, team.shared[0] = int(team.shared[0]), members
+        try:
+            np.testing.assert_array_equal(kept.function(x[0], y), x[0] + 1)
+        finally:
+            team.shared[0] = before
+
+
 def test_nothing_leaks() -> None:
     kept = direct.Direct("leaks", offered, 1 << 20)
     x, y = vectors(5, 6)
@@ -161,7 +179,7 @@ def test_memory_that_cannot_be_had_is_an_error_and_what_was_made_is_dropped() ->
     kept = direct.Direct("memory", offered)
     (x,) = vectors(3)
     kernel, told = built(lambda xp, a: a + a, 1, 3)
-    steps = [(kernel.address, 3, [0, 1], kernel.pack(0, 0, *told))]
+    steps = [(kernel.address, 3, [0, 1], kernel.pack(0, 0, *told), 0)]
     kept.add((x,), [((3,), F32), ((1 << 60,), F32)], steps, 0)
     gc.collect()
     before = sys.getrefcount(F32)

@@ -48,6 +48,14 @@ def test_every_piece_is_done_once(count: int) -> None:
     np.testing.assert_array_equal(x, np.arange(count, dtype="f4") + 1)
 
 
+@pytest.mark.parametrize("members", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 64, 1000, 1_000_003])
+def test_every_element_of_a_range_is_done_once(count: int, members: int) -> None:
+    built, x = plus(1.0), np.arange(count, dtype="f4")
+    assert team.split(built.address, built.pack(id(x), id(x)), count, members, 4)
+    np.testing.assert_array_equal(x, np.arange(count, dtype="f4") + 1)
+
+
 def test_pieces_may_have_arguments_of_their_own() -> None:
     built = plus(2.0)
     arrays = [np.full(5000 + n, n, "f4") for n in range(9)]
@@ -57,12 +65,12 @@ def test_pieces_may_have_arguments_of_their_own() -> None:
 
 def test_kernels_share_much_work_and_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
     built, asked = plus(1.0), []
-    monkeypatch.setattr(team, "run", lambda code, pieces: asked.append(len(pieces)) or False)
+    monkeypatch.setattr(team, "split", lambda code, args, count, *pieces: asked.append(pieces) or False)
     for count in (built.alone, built.alone + 1):
         x = np.zeros(count, "f4")
         built([x, x], count)
         assert (x == 1).all()  # without a team, on Python's threads
-    assert asked == [3 * cpu.PIECES]
+    assert asked == [(3, cpu.PIECES)]
 
 
 def test_what_an_element_costs_tells_how_many_are_shared() -> None:
@@ -70,7 +78,7 @@ def test_what_an_element_costs_tells_how_many_are_shared() -> None:
     x, out = k.array("x", "float32", dense=True), k.array("out", "float32", True, True)
     k.store(out, k.index, call("exp", k.load(x, k.index)))
     assert cpu.operations(plus(1.0).kernel) == 3 and cpu.operations(k) == 18
-    assert plus(1.0).alone == cpu.OPERATIONS // 3 and cpu.build(k).alone == cpu.OPERATIONS // 18
+    assert plus(1.0).alone == cpu.OPERATIONS // 5 and cpu.build(k).alone == cpu.OPERATIONS // 20
 
 
 PROGRAM = """
@@ -86,7 +94,9 @@ def run():
     a = np.zeros(1 << 20, "f4"); built = cpu.build(k)
     built([a, a], a.size)
     assert (a == 1).all()
-    return team.run(built.address, [(built.pack(id(a), id(a)), 0, a.size)])
+    team.start()
+    assert bool(team.shared[0]) is team.run(built.address, [(built.pack(id(a), id(a)), 0, a.size)])
+    return bool(team.shared[0])
 assert run()
 child = os.fork()
 served = run()
@@ -94,6 +104,19 @@ if not child:
     os._exit(served)  # it has none of its parent's threads
 assert served and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
+
+
+def test_generated_code_follows_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    team.start()
+    before = team.shared.copy()
+    try:
+        for count in (1, 3):
+            monkeypatch.setattr(threads, "get_num_threads", lambda count=count: count)
+            for follow in threads.changed:
+                follow()
+            assert team.shared[0] == count and (team.shared[1:] == before[1:]).all()
+    finally:
+        team.shared[:] = before
 
 
 def test_a_forked_child_does_without() -> None:
