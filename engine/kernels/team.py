@@ -52,9 +52,9 @@ done:
 """
 
 
-# The words of a range: the code, how many elements, elements of a piece, threads, pieces of a thread, what tells a thread
-# its number, where the arguments begin; then how many pieces of each thread were taken, each in a line of the cache of
-# its own; then the arguments.
+# The words of a range: the code, how many elements, elements of a piece, threads, pieces of a thread, what tells a
+# thread its number, where the arguments begin; then how many pieces of each thread were taken, each in a line of the
+# cache of its own; then the arguments.
 _RANGE = """
 define void @KERNEL(ptr %data) {
   %code = load ptr, ptr %data
