@@ -14,7 +14,7 @@ import numpy as np
 from engine.backends.cpu import threads
 from engine.kernels import cpython, llvm_columns, llvm_ir, processor, team
 from engine.kernels.compiler import Entry, address, linked
-from engine.kernels.form import Array, FormError, Kernel, Pointers, Statement
+from engine.kernels.form import Array, Do, Each, FormError, Kernel, Loop, Once, Pointers, Reduce, Statement, When
 from engine.kernels.tiles import pack, product
 
 __all__ = ["Built", "build", "tiles"]
@@ -84,16 +84,22 @@ class Built:
 
 
 def operations(kernel: Kernel) -> int:
-    """About how many additions take the time of one element (of rows: of one place of a row)."""
+    """About how many additions take the time of one element; of rows: of one place of a row, in the innermost loops."""
+    found: dict[int, int] = {0: 0}
 
-    def count(body: Sequence[Statement]) -> int:
-        found = 0
+    def count(body: Sequence[Statement], depth: int) -> None:
         for s in body:
-            found += _COSTS.get(getattr(s, "op", ""), 1)
-            found += count(getattr(s, "body", ()))
-        return found
+            if isinstance(s, Loop | Each | Reduce):
+                count(s.body, depth + 1)
+                found[depth + 1] += isinstance(s, Reduce)
+            elif isinstance(s, When):
+                count(s.body, depth)
+            offset = isinstance(s, Do) and s.result.type == "index" and kernel.shape != "map"  # a loop's own work
+            if not isinstance(s, Once) and not offset:
+                found[depth] = found.get(depth, 0) + _COSTS.get(getattr(s, "op", ""), 1)
 
-    return max(1, count(kernel.body))
+    count(kernel.body, 0)
+    return max(1, found[max(found)])
 
 
 _CALLS = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh erf erfc pow".split()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from engine.kernels.form import Kernel, Value, both, call, where
 
 __all__ = [
+    "bands",
     "first_of_order",
     "log_of_sums",
     "log_of_sums_of_rows",
@@ -92,20 +93,36 @@ def roots(squares: bool) -> Callable[[str], Kernel]:
     return write
 
 
+BAND = 1 << 9  # columns that are reduced at once: their results stay in the first cache, and threads share the bands
+
+
+def bands(after: int) -> int:
+    """The number of bands of so many columns."""
+    return -(-after // BAND)
+
+
+def _band(k: Kernel, n: Value, after: Value) -> tuple[Value, Value, Value]:
+    """Where the band of a row's index begins in x (rows, n, after) and in a result (rows, after), and its columns."""
+    count = (after + BAND - 1) // BAND
+    row, begin = k.index // count, k.index % count * BAND
+    left = after - begin
+    return row * n * after + begin, row * after + begin, where(left < BAND, left, BAND)
+
+
 @functools.cache
 def reduced_rows(by: str) -> Callable[[str], Kernel]:
-    """x (rows, n, after) -> (rows, after): the max or min over the middle dim."""
+    """x (rows, n, after) -> (rows, after): the max or min over the middle dim, in `bands(after)` for each row."""
 
     def write(type: str) -> Kernel:
         k = Kernel("reduced_rows", "rows")
         x, out = k.array("x", type), k.array("out", type, True)
         n, after = k.scalar("n", "index"), k.scalar("after", "index")
-        base, own = k.index * n * after, k.index * after
-        with k.each(after) as j:
+        base, own, wide = _band(k, n, after)
+        with k.each(wide) as j:
             k.store(out, own + j, k.load(x, base + j))
         with k.loop(1, n) as i:
             line = base + i * after
-            with k.each(after) as j:
+            with k.each(wide) as j:
                 k.store(out, own + j, call(by, k.load(x, line + j), k.load(out, own + j)))
         return k
 
@@ -117,31 +134,31 @@ RUN = 128  # rows that are added one after the other
 
 @functools.cache
 def summed_rows(mean: bool) -> Callable[[str], Kernel]:
-    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean; part (rows, after) is scratch.
+    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean, in `bands(after)` for each row.
 
-    Runs of rows are added up, and their sums to the sum.
+    part (rows, after) is scratch.  Runs of rows are added up, and their sums to the sum.
     """
 
     def write(type: str) -> Kernel:
         k = Kernel("summed_rows", "rows")
         x, out, part = k.array("x", type), k.array("out", type, True), k.array("part", type, True)
         n, after = k.scalar("n", "index"), k.scalar("after", "index")
-        base, own = k.index * n * after, k.index * after
-        with k.each(after) as j:
+        base, own, wide = _band(k, n, after)
+        with k.each(wide) as j:
             k.store(out, own + j, k.constant(0.0, type))
         with k.loop(0, (n + RUN - 1) // RUN) as run:
             first, beyond = run * RUN, run * RUN + RUN
-            with k.each(after) as j:
+            with k.each(wide) as j:
                 k.store(part, own + j, k.load(x, base + first * after + j))
             with k.loop(first + 1, where(beyond < n, beyond, n)) as i:
                 line = base + i * after
-                with k.each(after) as j:
+                with k.each(wide) as j:
                     k.store(part, own + j, k.load(part, own + j) + k.load(x, line + j))
-            with k.each(after) as j:
+            with k.each(wide) as j:
                 k.store(out, own + j, k.load(out, own + j) + k.load(part, own + j))
         if mean:
             count = k.cast(n, type)
-            with k.each(after) as j:
+            with k.each(wide) as j:
                 k.store(out, own + j, k.load(out, own + j) / count)
         return k
 

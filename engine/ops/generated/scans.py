@@ -42,17 +42,17 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
     if found is None:
         return _reduced_apart(xp, input, dim, keepdim, by, mean)
     shape, rows, n, behind = found
-    made = xp.empty(shape, input.dtype)
+    made, bands = xp.empty(shape, input.dtype), scans.bands(behind)
     if behind == 1 and by == "sum" and n > _RUN and not mean:
         sums = _of_runs(xp, input, rows, n, False)
         run(scans.reduced(by), [sums, made], [sums.shape[1]], rows, sums.shape[1])
     elif behind == 1:
         run(scans.reduced(by, mean), [input, made], [n], rows, n)
     elif by in ("max", "min"):
-        run(scans.reduced_rows(by), [input, made], [n, behind], rows, n * behind)
+        run(scans.reduced_rows(by), [input, made], [n, behind], rows * bands, n * behind // bands)
     elif by == "sum" and n <= _ADDED:
         part = xp.empty((rows, behind), input.dtype)
-        run(scans.summed_rows(mean), [input, made, part], [n, behind], rows, n * behind)
+        run(scans.summed_rows(mean), [input, made, part], [n, behind], rows * bands, n * behind // bands)
     else:
         return NotImplemented
     return made

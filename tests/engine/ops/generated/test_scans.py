@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.file_cache import Cache
 from engine.dispatch import OPS
-from engine.kernels import compiler, processor
+from engine.kernels import compiler, processor, scans
 from engine.ops import generated
 from engine.ops.generated import launch
 from tests.engine.ops.generated.test_layers import agree, arrays
@@ -59,6 +59,16 @@ def test_means_and_sums_over_dims_in_the_middle(n: int) -> None:
         dims = dim if isinstance(dim, tuple) else (dim,)
         if n > 1:
             agree("sum_to_size", x, tuple(1 if d in dims else m for d, m in enumerate(shape)))
+
+
+@pytest.mark.parametrize("after", [scans.BAND - 1, scans.BAND, 3 * scans.BAND + 5])
+@pytest.mark.parametrize("name", ["amax", "amin", "mean", "sum"])
+def test_columns_are_reduced_in_bands(name: str, after: int) -> None:
+    """One row's bands, and those of several, also where threads share them."""
+    for rows, n in ((1, 9), (3, 2), (1, 300)):
+        (x,) = arrays((rows, n, after))
+        x[-1, -1, -1] = np.nan
+        agree(name, x, 1)
 
 
 def test_sums_to_a_size() -> None:
