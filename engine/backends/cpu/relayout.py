@@ -85,7 +85,7 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
         return
     if _by_program(target, source):
         return
-    if source.strides[-1] % _ALIKE or sizes[-1] <= _CUT:
+    if not source.strides[-1] or source.strides[-1] % _ALIKE or sizes[-1] <= _CUT:
         target[...] = source
         return
     _in_cuts(target, source)

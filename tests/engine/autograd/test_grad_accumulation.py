@@ -326,6 +326,19 @@ def test_ga13_broadcast_inputs(shape):
     check(x.grad, expected.tolist())
 
 
+@pytest.mark.parametrize("shape", [(3, 300, 1000), (1, 256, 40, 40), (2, 5, 60_000)])
+def test_ga12_large_gradients_that_lie_otherwise(shape):
+    """GA12: gradients of views, transposed and expanded, become contiguous buffers, in C order."""
+    x = engine.randn(*shape, requires_grad=True)
+    weight = engine.randn(*reversed(shape))
+    (x.permute(*reversed(range(x.dim()))) * 1).backward(weight)
+    assert x.grad.is_contiguous() and engine.equal(x.grad, weight.permute(*reversed(range(x.dim()))))
+    x.grad = None
+    some = engine.randn(*shape[:-1])
+    x.sum(-1).backward(some)
+    assert x.grad.is_contiguous() and engine.equal(x.grad, some[..., None].expand(shape))
+
+
 def test_ga14_many_uses_add_up():
     """GA14: gradients of many uses of one tensor add up."""
     x = leaf(3)
