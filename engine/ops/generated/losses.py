@@ -1,4 +1,5 @@
-"""Cross-entropy of pixels and connectionist temporal classification as generated kernels (the extra `jit`).
+"""Losses as generated kernels (the extra `jit`): of elements, cross-entropy of pixels, connectionist temporal
+classification.
 
 They are the kernels "cpu" of their ops; what they do not serve, targets that are no class as well, is left to the other
 route.
@@ -6,6 +7,7 @@ route.
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -13,11 +15,54 @@ import numpy as np
 
 from engine.dispatch import kernel
 from engine.kernels import losses
+from engine.ops import loss
+from engine.ops.cuda import _rows
 from engine.ops.generated.layers import plain, run
 from engine.ops.loss import cross_entropy, ctc
+from engine.ops.reduction.cuda import serving
 
 _WORK = 8  # passes of an element
+_PARAMETERS = 4
+_RUN = 1 << 12  # elements whose losses are added in a few lanes
 _CLASSES = 1 << 10  # whose exponentials are added one after the other: of more the rounding grows
+
+_known: dict[str, set[tuple[float, ...]]] = {}
+
+
+def _elements(op: Any, each: Any) -> None:
+    """The losses of elements, added up: each(xp, input, target), behind the op's parameter if it has one.
+
+    A parameter is a constant of the code, so that there are kernels for the first few alone.
+    """
+
+    @kernel(op, "cpu")
+    @serving
+    def _(xp, input, target, reduction="mean", *given):
+        runs = input.size // _RUN
+        if reduction == "none" or not runs or not plain(input, target) or input.shape != target.shape:
+            return NotImplemented
+        known = _known.setdefault(op.__name__, set())
+        if given not in known:
+            if len(known) >= _PARAMETERS or any(n <= 0 for n in given):
+                return NotImplemented
+            known.add(given)
+        code = functools.partial(each, *given) if given else each
+        total = 0.0
+        with np.errstate(all="ignore"):
+            if rest := input.size - runs * _RUN:
+                total = code(np, *[a.reshape(-1)[-rest:] for a in (input, target)]).sum(dtype="float64")
+            arrays = [a.reshape(-1)[: runs * _RUN].reshape(runs, _RUN) for a in (input, target)]
+            kept = lambda xp, count, total: total
+            (sums,) = _rows.reduce(xp, op.__name__, ["sum"], code, kept, arrays, (1,), [input.dtype], key=given)
+            total += sums.sum(dtype="float64")
+            return np.asarray(total / input.size if reduction == "mean" else total, input.dtype)
+
+
+_elements(loss.mse_loss, loss.squared)
+_elements(loss.smooth_l1_loss, loss.smooth_l1)
+_elements(loss.huber_loss, loss.huber)
+_elements(loss.soft_margin_loss, loss.soft_margin)
+_elements(loss.bce_with_logits, loss.crossed_logits)
 
 
 @kernel(cross_entropy.softmax_nll_maps, "cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 
@@ -38,18 +39,18 @@ _SEVERAL = 1 << 15  # elements from which a loss is worth computing in pieces
 
 
 def _over(xp, each, arrays, reduction, dtype):
-    """`each` of arrays of one shape, element by element, then reduced; what `each` makes of many stays in the cache."""
+    """each(xp, *arrays) of one shape, element by element, then reduced; what it makes of many stays in the cache."""
     first = arrays[0]
     fit = first.size >= _SEVERAL and all(a.shape == first.shape and a.flags.c_contiguous for a in arrays)
     if xp is not np or not fit:
-        return _reduce(xp, each(*arrays), reduction, dtype)
+        return _reduce(xp, each(xp, *arrays), reduction, dtype)
     flat, made = [a.reshape(-1) for a in arrays], empty(first.shape, dtype) if reduction == "none" else None
     pieces = [slice(i, i + _SEVERAL) for i in range(0, first.size, _SEVERAL)]
     sums = np.empty(len(pieces), "float64" if dtype == "float64" else "float32")
 
     def work(at):
         with np.errstate(all="ignore"):
-            loss = each(*(a[pieces[at]] for a in flat))
+            loss = each(xp, *(a[pieces[at]] for a in flat))
             if made is None:
                 sums[at] = loss.sum()
             else:
@@ -101,7 +102,21 @@ def _mse_slope(grad, input, target, reduction):
     return guard(_share(grad, input.shape, reduction) * 2 * (input - target), grad, input, target)
 
 
-@op(public=False, out=False, method=False, promote="default", node="MseLossBackward0", autocast="float32")
+def squared(xp, x, t):
+    """The loss of each element, as that of the functions below."""
+    d = _wide(x) - _wide(t)
+    return d * d
+
+
+@op(
+    public=False,
+    out=False,
+    method=False,
+    promote="default",
+    node="MseLossBackward0",
+    autocast="float32",
+    generated="many",
+)
 @derivative(
     input=lambda grad, input, target, reduction: _mse_slope(grad, input, target, reduction),
     target=lambda grad, input, target, reduction: -_mse_slope(grad, input, target, reduction),
@@ -111,18 +126,28 @@ def mse_loss(xp, input, target, reduction="mean"):
     """(input - target)^2, reduced.  input (*), target (*) -> () or (*)."""
     _real(input, "mse_cpu")
 
-    def each(x, t):
-        d = _wide(x) - _wide(t)
-        return xp.multiply(d, d, out=d) if d.ndim else d * d
-
-    return _over(xp, each, (input, target), reduction, input.dtype)
+    return _over(xp, squared, (input, target), reduction, input.dtype)
 
 
 def _smooth_slope(grad, input, target, reduction, beta):
     return guard(_share(grad, input.shape, reduction) * ((input - target) / beta).clamp(-1, 1), grad, input, target)
 
 
-@op(public=False, out=False, method=False, promote="default", node="SmoothL1LossBackward0", autocast="float32")
+def smooth_l1(beta, xp, x, t):
+    """|d| - beta / 2, or a parabola between -beta and beta."""
+    d = xp.abs(_wide(x) - _wide(t))
+    return choose(xp, d < beta, d * d * (0.5 / beta), d - 0.5 * beta)
+
+
+@op(
+    public=False,
+    out=False,
+    method=False,
+    promote="default",
+    node="SmoothL1LossBackward0",
+    autocast="float32",
+    generated="many",
+)
 @derivative(
     input=lambda grad, input, target, reduction, beta: _smooth_slope(grad, input, target, reduction, beta),
     target=lambda grad, input, target, reduction, beta: -_smooth_slope(grad, input, target, reduction, beta),
@@ -134,11 +159,7 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     _real(input, "smooth_l1_cpu")
 
-    def each(x, t):
-        d = xp.abs(_wide(x) - _wide(t))
-        return choose(xp, d < beta, d * d * (0.5 / beta), d - 0.5 * beta)
-
-    return _over(xp, each, (input, target), reduction, input.dtype)
+    return _over(xp, functools.partial(smooth_l1, beta), (input, target), reduction, input.dtype)
 
 
 def _huber_slope(grad, input, target, reduction, delta):
@@ -151,6 +172,12 @@ def _check_huber(arrays):
         raise RuntimeError(f"result type {_scalar(target)} can't be cast to the desired output type {_scalar(input)}")
 
 
+def huber(delta, xp, x, t):
+    """delta (|d| - delta / 2), or a parabola between -delta and delta."""
+    d = xp.abs(_wide(x) - _wide(t))
+    return choose(xp, d <= delta, d * d * 0.5, delta * (d - 0.5 * delta))
+
+
 @op(
     public=False,
     out=False,
@@ -159,6 +186,7 @@ def _check_huber(arrays):
     node="HuberLossBackward0",
     check=_check_huber,
     autocast="float32",
+    generated="many",
 )
 @derivative(
     input=lambda grad, input, target, reduction, delta: _huber_slope(grad, input, target, reduction, delta),
@@ -171,18 +199,28 @@ def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     _real(input, "huber_cpu")
 
-    def each(x, t):
-        d = xp.abs(_wide(x) - _wide(t))
-        return choose(xp, d <= delta, d * d * 0.5, delta * (d - 0.5 * delta))
-
-    return _over(xp, each, (input, target), reduction, input.dtype)
+    return _over(xp, functools.partial(huber, delta), (input, target), reduction, input.dtype)
 
 
 def _soft_margin_slope(grad, input, target, reduction):
     return guard(-_share(grad, input.shape, reduction) * target * (-target * input).sigmoid(), grad, input)
 
 
-@op(public=False, out=False, method=False, promote="default", node="SoftMarginLossBackward0", autocast="float32")
+def soft_margin(xp, x, t):
+    """log(1 + exp(-t x)), whose exponential is at most 1."""
+    z = -_wide(t) * _wide(x)
+    return xp.maximum(z, 0) + xp.log1p(xp.exp(-xp.abs(z)))
+
+
+@op(
+    public=False,
+    out=False,
+    method=False,
+    promote="default",
+    node="SoftMarginLossBackward0",
+    autocast="float32",
+    generated="many",
+)
 @derivative(input=lambda grad, input, target, reduction: _soft_margin_slope(grad, input, target, reduction))
 @samples(lambda t: _pairs(t, lambda: (t(3, 4), t.constant(t(3, 4)))))
 def soft_margin_loss(xp, input, target, reduction="mean"):
@@ -196,11 +234,7 @@ def soft_margin_loss(xp, input, target, reduction="mean"):
         name = _scalar(dtypes.from_numpy(input.dtype))
         raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
 
-    def each(x, t):
-        z = -_wide(t) * _wide(x)
-        return xp.maximum(z, 0) + xp.log1p(xp.exp(-xp.abs(z)))
-
-    return _over(xp, each, (input, target), reduction, input.dtype)
+    return _over(xp, soft_margin, (input, target), reduction, input.dtype)
 
 
 def _check_logits(input, target):
@@ -213,6 +247,13 @@ def _check_logits(input, target):
 def _bce_weighted(grad, input, weight, reduction):
     g = _share(grad, input.shape, reduction)
     return g if weight is None else g * weight
+
+
+def crossed(xp, x, t, *weight):
+    """-w (t log(x) + (1 - t) log(1 - x)), logs not below -100."""
+    x, t = _wide(x), _wide(t)
+    loss = (t - 1) * xp.maximum(xp.log1p(-x), -100) - t * xp.maximum(xp.log(x), -100)
+    return loss * _wide(weight[0]) if weight else loss
 
 
 @op(public=False, out=False, method=False, node="BinaryCrossEntropyBackward0", autocast={"cpu": "float32"})
@@ -244,12 +285,13 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     if x.size and not bool(((x >= 0) & (x <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
 
-    def each(x, t, *weight):
-        x, t = _wide(x), _wide(t)
-        loss = (t - 1) * xp.maximum(xp.log1p(-x), -100) - t * xp.maximum(xp.log(x), -100)
-        return loss * _wide(weight[0]) if weight else loss
+    return _over(xp, crossed, (input, target) if weight is None else (input, target, weight), reduction, input.dtype)
 
-    return _over(xp, each, (input, target) if weight is None else (input, target, weight), reduction, input.dtype)
+
+def crossed_logits(xp, x, t):
+    """`crossed` of sigmoid(x), from exponentials that are at most 1."""
+    x, t = _wide(x), _wide(t)
+    return (1 - t) * x + (xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(-x, 0))
 
 
 @op(
@@ -260,6 +302,7 @@ def binary_cross_entropy(xp, input, target, weight=None, reduction="mean"):
     node="BinaryCrossEntropyWithLogitsBackward0",
     check=lambda arrays: _check_logits(*arrays),
     autocast="float32",
+    generated="many",
 )
 @derivative(
     input=lambda grad, input, target, reduction: guard(
@@ -272,11 +315,7 @@ def bce_with_logits(xp, input, target, reduction="mean"):
     """binary_cross_entropy of sigmoid(input), stably.  input (*), target (*) -> () or (*)."""
     _real(input, "log_sigmoid_cpu")
 
-    def each(x, t):
-        x, t = _wide(x), _wide(t)
-        return (1 - t) * x + (xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(-x, 0))
-
-    return _over(xp, each, (input, target), reduction, input.dtype)
+    return _over(xp, crossed_logits, (input, target), reduction, input.dtype)
 
 
 @composite(public=False, method=False)

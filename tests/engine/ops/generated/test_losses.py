@@ -1,4 +1,4 @@
-"""Cross-entropy of pixels as one kernel: against the op's own code, and what is left to it."""
+"""Losses as kernels: against the op's own code, and what is left to it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 import engine
 from engine.backends.file_cache import Cache
+from engine.dispatch import OPS
 from engine.kernels import compiler, processor
-from engine.ops.generated import launch
+from engine.ops import generated
+from engine.ops.generated import launch, losses
 from tests.engine.ops.generated.test_layers import agree
 from tests.engine.ops.generated.test_lines import left
 
@@ -23,7 +25,47 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     """Code is shared by the tests of this run; every call is launched."""
     monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     monkeypatch.setattr(launch.trials, "trusted", True)
+    monkeypatch.setattr(losses, "_known", {})
     yield
+
+
+LOSSES = [
+    ("mse_loss", ()),
+    ("smooth_l1_loss", (0.7,)),
+    ("huber_loss", (1.5,)),
+    ("soft_margin_loss", ()),
+    ("bce_with_logits", ()),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name, given", LOSSES)
+def test_losses_of_elements(name: str, given: tuple[float, ...], reduction: str, dtype: str) -> None:
+    r = np.random.default_rng(3)
+    for shape in ((4096,), (3, 5000), (2, 4, 4096)):
+        x, target = ((r.standard_normal(shape) * 5).astype(dtype) for _ in range(2))
+        agree(name, x, target, reduction, *given)
+    x[0, 1, 2], target[1, 2, 3] = np.inf, np.nan
+    agree(name, x, target, reduction, *given)
+    assert left(name, x, target, "none", *given)
+    assert left(name, x[:, :, ::2], target[:, :, ::2], reduction, *given)
+    assert left(name, x[0, 0, :4095], target[0, 0, :4095], reduction, *given)
+    assert left(name, x, target.astype("float16"), reduction, *given)
+
+
+def test_losses_of_many_elements_lose_little() -> None:
+    x = np.full(1 << 22, 0.1, "float32")
+    got = generated.variant_of(OPS["mse_loss"], small=True)(np, x, np.zeros_like(x), "sum")
+    np.testing.assert_allclose(got, x.size * float(x[0]) ** 2, rtol=1e-6)
+
+
+def test_parameters_of_losses_are_constants_of_few_kernels() -> None:
+    x = np.ones(8192, "float32")
+    found = [left("huber_loss", x, -x, "sum", n / 4) for n in range(1, 12)]
+    assert found.count(False) <= 4 and found[-1]
+    with pytest.raises(RuntimeError, match="non-positive values for delta"):
+        engine.nn.functional.huber_loss(engine.tensor(x), engine.tensor(x), delta=-1.0)
 
 
 def _case(*shape: int, dtype: str = "float32") -> tuple[Any, Any]:
