@@ -1,7 +1,7 @@
-"""Ops that read images at points of grids: `grid_sample`'s parts, in which it is written, and its two usual modes whole.
+"""Ops that read images at points of grids: the parts of `grid_sample`, and its two usual modes as a whole.
 
-`grid_nearest` and `grid_linear` are one op each way.  Gradients of gradients, and what else `grid_sample` does, are made
-of the parts: the flat indices of what a point reads, and weighted sums.
+`grid_nearest` and `grid_linear` are one op each way.  Gradients of gradients, and what else `grid_sample` does, are
+made of the parts: the flat indices of what a point reads, and weighted sums.
 """
 
 from __future__ import annotations
