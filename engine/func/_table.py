@@ -134,6 +134,7 @@ rule(
     contractions.linalg_cross,
 )
 rule(_dims("dims"), rearranging.flip)
+rule(_dims("dim"), rearranging.repeat_each)
 rule(_dims("dim0", "dim1"), shape.transpose)
 rule(_dims("dimension"), strides.unfold)
 rule(_dims("dim1", "dim2"), strides.diagonal)

@@ -7,6 +7,7 @@ in PyTorch.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, call, where
@@ -21,6 +22,7 @@ __all__ = [
     "roots",
     "running_extremes",
     "running_products",
+    "summed_few",
     "summed_rows",
     "sums_of_runs",
 ]
@@ -143,6 +145,22 @@ def summed_rows(mean: bool) -> Callable[[str], Kernel]:
             count = k.cast(n, type)
             with k.each(after) as j:
                 k.store(out, own + j, k.load(out, own + j) / count)
+        return k
+
+    return write
+
+
+@functools.cache
+def summed_few(n: int, mean: bool) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> (rows, after): as `summed_rows`, of few rows, each written out: one pass."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("summed_few", "rows")
+        x, out, after = k.array("x", type), k.array("out", type, True), k.scalar("after", "index")
+        base, own = k.index * n * after, k.index * after
+        with k.each(after) as j:
+            found = functools.reduce(operator.add, [k.load(x, base + after * i + j) for i in range(n)])
+            k.store(out, own + j, found / n if mean else found)
         return k
 
     return write

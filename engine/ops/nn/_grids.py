@@ -65,7 +65,7 @@ def nearest(xp: Any, grid: Any, size: Sequence[int], padding: str, align: bool) 
     return places(xp, [xp.rint(p) for p, _ in _located(xp, grid, size, padding, align)], size), None
 
 
-def linear(xp: Any, grid: Any, size: Sequence[int], padding: str, align: bool) -> tuple[Any, list[Any]]:
+def around(xp: Any, grid: Any, size: Sequence[int], padding: str, align: bool) -> tuple[Any, list[Any]]:
     """Flat indices (N, 2 ** n, P) of the elements around points; for each dim ((1 - f, f), slope), (N, P) each."""
     found, steps = [], []
     for p, slope in _located(xp, grid, size, padding, align):

@@ -198,7 +198,7 @@ def grid_nearest_spread(xp, grad_output, grid, size, padding: str, align: bool):
 )
 def grid_linear(xp, input, grid, padding: str, align: bool):
     """Between the elements around the points of a grid.  input (N, C, *size), grid (N, *out, n) -> (N, C, *out)."""
-    at, parts = _grids.linear(xp, grid, input.shape[2:], padding, align)
+    at, parts = _grids.around(xp, grid, input.shape[2:], padding, align)
     weights = _grids.products_of(xp, [part for part, _ in parts])
     return _grids.sums(xp, input, at, weights).reshape(*input.shape[:2], *grid.shape[1:-1])
 
@@ -211,7 +211,7 @@ def grid_linear(xp, input, grid, padding: str, align: bool):
 @samples(lambda t: [(t(2, 3, 2, 3), t.uniform(-0.9, 0.9, 2, 2, 3, 2), (3, 4), "zeros", False)])
 def grid_linear_spread(xp, grad_output, grid, size, padding: str, align: bool):
     """The gradient of `grid_linear` by its input.  grad_output (N, C, *out), grid (N, *out, n) -> (N, C, *size)."""
-    at, parts = _grids.linear(xp, grid, size, padding, align)
+    at, parts = _grids.around(xp, grid, size, padding, align)
     weights = _grids.products_of(xp, [part for part, _ in parts])
     return _grids.spread(xp, grad_output.reshape(*grad_output.shape[:2], at.shape[2]), at, weights, size)
 
@@ -228,7 +228,7 @@ def grid_linear_slopes(xp, grad_output, input, grid, padding: str, align: bool):
 
     grad_output (N, C, *out), input (N, C, *size), grid (N, *out, n) -> (N, *out, n).
     """
-    at, parts = _grids.linear(xp, grid, input.shape[2:], padding, align)
+    at, parts = _grids.around(xp, grid, input.shape[2:], padding, align)
     flat = grad_output.reshape(*grad_output.shape[:2], at.shape[2])
     return _grids.slopes(xp, _grids.products(xp, flat, input, at), parts).reshape(grid.shape)
 
