@@ -12,9 +12,10 @@ __all__ = ["copied"]
 
 @functools.cache
 def copied(dims: int, width: int) -> Callable[[str], Kernel]:
-    """x (*outer, n) of any strides -> the same, contiguous.  Rows are `outer`, of `dims` dims.
+    """x (*outer, m, n) of any strides -> the same, contiguous.  Rows are `outer`, of `dims` dims.
 
-    Strides are in elements.  width: n where it is written out, else 0.
+    A row is m lines of n elements, so that the place of a line is found by an addition, where that of a row takes a
+    division for each dim.  Strides are in elements.  width: n where it is written out, else 0.
     """
 
     def write(type: str) -> Kernel:
@@ -22,18 +23,20 @@ def copied(dims: int, width: int) -> Callable[[str], Kernel]:
         x, out = k.array("x", type), k.array("out", type, True)
         sizes = [k.scalar(f"n{d}", "index") for d in range(1, dims)]
         strides = [k.scalar(f"s{d}", "index") for d in range(dims)]
-        n, step = k.scalar("n", "index"), k.scalar("step", "index")
+        m, apart, n, step = (k.scalar(name, "index") for name in ("m", "apart", "n", "step"))
         left, base = k.index, k.constant(0, "index")
-        for size, stride in zip(reversed(sizes), reversed(strides)):
+        for size, stride in zip(reversed(sizes), reversed(strides[1:])):
             base, left = base + left % size * stride, left // size
         base = base + left * strides[0]
-        if width:
-            values = [k.load(x, base + step * j) for j in range(width)]
-            for j, value in enumerate(values):
-                k.store(out, k.index * width + j, value)
-            return k
-        with k.each(n) as j:
-            k.store(out, k.index * n + j, k.load(x, base + step * j))
+        with k.loop(0, m) as line:
+            start, own = base + line * apart, k.index * m + line
+            if width:
+                values = [k.load(x, start + step * j) for j in range(width)]
+                for j, value in enumerate(values):
+                    k.store(out, own * width + j, value)
+            else:
+                with k.each(n) as j:
+                    k.store(out, own * n + j, k.load(x, start + step * j))
         return k
 
     return write
