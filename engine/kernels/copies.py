@@ -27,9 +27,9 @@ def copied(dims: int, width: int) -> Callable[[str], Kernel]:
         left, base = k.index, k.constant(0, "index")
         for size, stride in zip(reversed(sizes), reversed(strides[1:])):
             base, left = base + left % size * stride, left // size
-        base = base + left * strides[0]
+        begin = base + left * strides[0]
         with k.loop(0, m) as line:
-            start, own = base + line * apart, k.index * m + line
+            start, own = begin + line * apart, k.index * m + line
             if width:
                 values = [k.load(x, start + step * j) for j in range(width)]
                 for j, value in enumerate(values):
