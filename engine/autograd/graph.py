@@ -281,7 +281,8 @@ def accumulate_arrays(leaf: AccumulateGrad, grads: list[Any]) -> bool:
                 registered.add_(had, registered.wrap(array))
             return True
         grads.clear()
-        if backends.owns(array) and sys.getrefcount(array) == LOCAL and _same_layout(array, variable._array):
+        private = sys.getrefcount(array) == LOCAL and (backends.owns(array) or _shows_all(array))
+        if private and _same_layout(array, variable._array):
             variable._grad = registered.wrap(array)
         else:
             variable._grad = registered.contiguous_copy(registered.wrap(array), variable)
@@ -326,8 +327,8 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
         # a private array: the tensor's attribute and the name `array` hold it
         if (
             stealable
-            and backends.owns(array)
             and sys.getrefcount(array) == LOCAL_AND_ONE
+            and (backends.owns(array) or (gradient._view is None and _shows_all(array)))
             and _same_layout(array, variable._array)
         ):
             gradient._requires_grad, gradient._edge = False, None
@@ -340,6 +341,18 @@ def accumulate(variable: Any, gradient: Any, stealable: bool) -> None:
         variable._grad = registered.add(had, gradient)
     else:
         registered.add_(had, gradient)
+
+
+def _shows_all(array: Any) -> bool:
+    """Return whether an array is the only view of memory that is no tensor's, and all of it: another shape's."""
+    base = array.base
+    return (
+        base.__class__ is ndarray
+        and sys.getrefcount(base) == LOCAL_AND_ONE
+        and base.nbytes == array.nbytes
+        and bool(array.flags.forc)
+        and backends.owns(base)
+    )
 
 
 def _same_layout(array: Any, like: Any) -> bool:

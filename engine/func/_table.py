@@ -68,7 +68,7 @@ from engine.ops import (
 from engine.ops import convolution as conv
 from engine.ops.linalg import contractions, eigen, factor, norms, systems
 from engine.ops.loss import cross_entropy
-from engine.ops.nn import embedding, padding, resample, vision
+from engine.ops.nn import embedding, grids, padding, resample, vision
 from engine.ops.norm import groups as norm_groups
 from engine.ops.norm import rms
 from engine.ops.pointwise import math
@@ -134,6 +134,7 @@ rule(
     contractions.linalg_cross,
 )
 rule(_dims("dims"), rearranging.flip)
+rule(_dims("dim"), rearranging.repeat_each)
 rule(_dims("dim0", "dim1"), shape.transpose)
 rule(_dims("dimension"), strides.unfold)
 rule(_dims("dim1", "dim2"), strides.diagonal)
@@ -173,7 +174,7 @@ rule(_attention, attention.attention)
 rule(_fold("running_mean", "running_var", "weight", "bias"), norm.batch_norm_eval)
 rule(_fold("weight", "bias"), norm_groups.normalize_groups)
 rule(_nll, cross_entropy.softmax_nll_rows, cross_entropy.nll_loss_rows)
-rule(_all_lead, vision.constant_in)
+rule(_all_lead, grids.constant_in)
 rule(
     _fold(),
     pooling.max_pool2d_values,

@@ -7,6 +7,7 @@ in PyTorch.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, call, where
@@ -22,6 +23,7 @@ __all__ = [
     "roots",
     "running_extremes",
     "running_products",
+    "summed_few",
     "summed_rows",
     "sums_of_runs",
 ]
@@ -101,7 +103,7 @@ def bands(after: int) -> int:
     return -(-after // BAND)
 
 
-def _band(k: Kernel, n: Value, after: Value) -> tuple[Value, Value, Value]:
+def _band(k: Kernel, n: Value | int, after: Value) -> tuple[Value, Value, Value]:
     """Where the band of a row's index begins in x (rows, n, after) and in a result (rows, after), and its columns."""
     count = (after + BAND - 1) // BAND
     row, begin = k.index // count, k.index % count * BAND
@@ -160,6 +162,22 @@ def summed_rows(mean: bool) -> Callable[[str], Kernel]:
             count = k.cast(n, type)
             with k.each(wide) as j:
                 k.store(out, own + j, k.load(out, own + j) / count)
+        return k
+
+    return write
+
+
+@functools.cache
+def summed_few(n: int, mean: bool) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> (rows, after): as `summed_rows`, of few rows, each written out: one pass."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("summed_few", "rows")
+        x, out, after = k.array("x", type), k.array("out", type, True), k.scalar("after", "index")
+        base, own, wide = _band(k, n, after)
+        with k.each(wide) as j:
+            found = functools.reduce(operator.add, [k.load(x, base + after * i + j) for i in range(n)])
+            k.store(out, own + j, found / n if mean else found)
         return k
 
     return write

@@ -16,9 +16,10 @@ import numpy as np
 from engine import backends
 from engine.autograd.versions import guard
 from engine.core import dtypes
-from engine.core.checks import wrap_dim
+from engine.core.checks import numel, wrap_dim
 from engine.core.grad_mode import mode
-from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch import OPS, composite, derivative, op, samples
+from engine.dispatch.choosing import generated
 from engine.dispatch.out import store
 from engine.ops.copying import number_for
 from engine.ops.shape import basic_index, place
@@ -121,6 +122,31 @@ def gather(xp, input, dim: int, index, *, sparse_grad: bool = False):
 def zeros_of(grad: Tensor, shape: Any) -> Tensor:
     """Zeros of a shape in the dtype and on the device of `grad`."""
     return wrap(backends.xp_of(grad._array).zeros(tuple(shape), grad._array.dtype))
+
+
+_MANY = 1 << 13  # elements of rows from which they are added by the gradient of an embedding, which is generated code
+
+
+def rows_added(grad: Tensor, shape: Any, arrays: Any) -> Tensor | None:
+    """Zeros of a shape with rows added at the cells of its first dims that index arrays name; None for what is left.
+
+    grad (*i, *rest), arrays (*i) each -> (*shape).
+    """
+    size = numel(grad.shape)
+    embedded = OPS["embedding_dense_backward"] if size >= _MANY else None
+    if embedded is None or not generated(embedded) or not grad.is_floating_point():
+        return None
+    if not all([a.__class__ is np.ndarray and a.dtype == _LONG for a in arrays]):
+        return None
+    rows, width = numel(shape[: len(arrays)]), numel(shape[len(arrays) :])
+    index: Any = np.zeros((), _LONG)
+    for a, n in zip(arrays, shape):
+        index = index * n + (a if a.size and all_below(a, n) else np.where(a < 0, a + n, a))
+    if index.size * width != size:
+        return None
+    at = wrap(np.ascontiguousarray(index).reshape(-1))
+    found: Tensor = embedded.function(grad.reshape(-1, width), at, rows)
+    return found.reshape(shape)
 
 
 def _check_scatter(input: Any, dim: int, index: Any, src: Any, name: str) -> int:

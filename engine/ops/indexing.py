@@ -26,6 +26,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.runtime import check_overlap
 from engine.ops.copying import copy_, fill_, move_array, number_for
 from engine.ops.from_data import array_of
+from engine.ops.gathering import rows_added
 from engine.ops.shape import alias, basic_index, item_index, unsqueeze
 from engine.tensor import Tensor, wrap
 
@@ -376,7 +377,7 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
 
 
 @op(public=False, method=False, node="IndexBackward0", not_tensors=("indices",), out=False)
-@derivative(input=lambda grad, input_shape, indices: index_backward(grad, input_shape, indices.checked()))
+@derivative(input=lambda grad, input_shape, indices: _index_gradient(grad, input_shape, indices.checked()))
 @samples(
     lambda t: [
         (t(3, 4), Indices((t.of([0, 2, 0])._array,))),
@@ -387,6 +388,11 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
 def index_tensors(xp, input, indices):
     """Elements picked by integer arrays.  input (*) -> (*)."""
     return take_indices(xp, input, _moved(input, indices.arrays))
+
+
+def _index_gradient(grad: Tensor, shape: Any, indices: Indices) -> Tensor:
+    found = None if mode.enabled or indices.unique else rows_added(grad, shape, indices.arrays)
+    return index_backward(grad, shape, indices) if found is None else found
 
 
 def _moved(like: Any, arrays: tuple) -> tuple:

@@ -43,7 +43,7 @@ def _fill_mask(mask: Any) -> None:
     node="MaskedFillBackward0",
     not_tensors=("value",),
     blocks="elements",
-    generated="one",
+    generated="many",
 )
 @derivative(input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape))
 @samples(
@@ -85,7 +85,15 @@ def back_to(grad, shape):
     return grad if grad._array.shape == tuple(shape) else grad.sum_to_size(shape)
 
 
-@op(inplace=True, expanded="masked_fill_", form="masked_fill", node="MaskedFillBackward1", tensors=("value",))
+@op(
+    inplace=True,
+    expanded="masked_fill_",
+    form="masked_fill",
+    node="MaskedFillBackward1",
+    tensors=("value",),
+    large=512,
+    generated="many",
+)
 @derivative(
     input=lambda grad, mask, input_shape: back_to(masked_fill_value(grad, mask, 0), input_shape),
     value=lambda grad, mask: masked_select(grad, mask).sum(),

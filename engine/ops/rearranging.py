@@ -10,8 +10,7 @@ import numpy as np
 from engine import backends
 from engine.autograd.graph import name_node
 from engine.core import dtypes
-from engine.core.checks import wrap_dim
-from engine.core.layouts import contiguous_format
+from engine.core.checks import numel, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, by_name, sizes_of
 from engine.ops.along import index_select
@@ -24,7 +23,7 @@ from engine.tensor import Tensor, wrap
 # --- repeated
 
 
-@op(varargs="repeats", public=False, out=False)
+@op(varargs="repeats", public=False, out=False, large=1 << 11, generated="some")
 @derivative(input=lambda grad, input_shape, repeats: repeat_backward(grad, input_shape, repeats))
 @samples(lambda t: [(t(2, 3), (2, 1)), (t(3), (4, 2)), (t(), (2,)), (t(2), (0,)), (t(1, 2), (1, 1))])
 def repeat(xp, input, repeats):
@@ -53,11 +52,24 @@ def repeat_backward(grad, shape, repeats):
     if 0 in repeats:
         return zeros_of(grad, shape)
     full = (1,) * lead + tuple(shape)
+    several = [d for d, r in enumerate(repeats) if r != 1]
+    if len(several) == 1:
+        (d,) = several
+        return grad.reshape(numel(full[:d]), repeats[d], numel(full[d:])).sum(1).reshape(shape)
     grad = grad.reshape([x for r, n in zip(repeats, full) for x in (r, n)])
     dims = [d for d in builtins.range(0, grad._array.ndim, 2) if grad._array.shape[d] != 1]
     if dims:
         grad = grad.sum(dims, True)
     return grad.reshape(shape)
+
+
+@op(public=False, method=False, out=False, node="CloneBackward0", large=1 << 11, generated="some")
+@derivative(input=lambda grad, dim: grad.sum(dim + 1))
+@samples(lambda t: [(t(2, 3), 2, 1), (t(2, 3), 3, 0), (t(0, 2), 2, 1)])
+def repeat_each(xp, input, repeats: int, dim: int):
+    """Each entry of `dim` beside itself.  input (*, n, *) -> (*, n, repeats, *)."""
+    shape = (*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :])
+    return xp.broadcast_to(xp.expand_dims(input, dim + 1), shape).copy("C")
 
 
 @composite(recorded="size")
@@ -139,8 +151,7 @@ def repeat_interleave(
         raise RuntimeError(f"repeat_interleave: Invalid output_size, expected {repeats * n} but got {output_size}")
     if not isinstance(repeats, Tensor):  # copies of a view, whose gradient is a sum; not entries picked one by one
         shape = input._array.shape
-        whole = input.unsqueeze(dim + 1).expand(*shape[: dim + 1], repeats, *shape[dim + 1 :])
-        return whole.clone(memory_format=contiguous_format).view(*shape[:dim], n * repeats, *shape[dim + 1 :])
+        return repeat_each(input, repeats, dim).view(*shape[:dim], n * repeats, *shape[dim + 1 :])
     xp, counted = backends.xp_of(input._array), np.repeat(np.arange(n), values if n else 0)
     index = wrap(xp.asarray(counted))
     return name_node(index_select(input, dim, index), "ViewBackward0")

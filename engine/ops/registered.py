@@ -1,4 +1,4 @@
-"""The operations that the graph and the tensor need and do not know: `autograd.graph.registered` gets them here."""
+"""The operations that the graph, the tensor and copies need and do not know: they get them here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from engine import backends
 from engine.autograd.graph import registered
+from engine.backends.cpu import relayout
 from engine.core import dtypes, layouts
 from engine.core.layouts import ChannelsLast
 from engine.dispatch import PUBLIC
+from engine.dispatch.choosing import worth_loading
 from engine.ops.copying import _resize, clone, clone_strided, converted, copy_, zero_
 from engine.ops.pointwise.arithmetic import add
 from engine.ops.reduction import sum_to_size
@@ -54,6 +56,23 @@ def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
     else:
         result[...] = array
     return wrap(result)
+
+
+def _copied_by_generated_code(source: np.ndarray) -> Any:
+    """A copy in the order of dims, once generated code is worth loading: `ops/generated/copies.py` fills the slot."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        relayout.providers.contiguous = None
+        return NotImplemented
+    if not worth_loading(source.size):
+        return NotImplemented
+    from engine.ops.generated import copies  # for the weight
+
+    return copies.contiguous(source)
+
+
+relayout.providers.contiguous = _copied_by_generated_code
 
 
 def _cast(tensor: Tensor, dtype: Any) -> Tensor:

@@ -13,7 +13,7 @@ numpy's type void: runs of 8 floats take 0.6 of the time of a loop for each, tho
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from engine.core.layouts import (
     preserve_format,
 )
 from engine.core.lru import LRU
+from engine.core.slots import Slot, Slots
 
 __all__ = [
     "RestoreTorchOrder",
@@ -45,6 +46,8 @@ __all__ = [
     "image",
     "in_c_order",
     "in_torch_order",
+    "plainly",
+    "providers",
     "to_channels_last",
 ]
 
@@ -58,10 +61,29 @@ _RUN = 1 << 12  # bytes of a run of neighbours up to which the loop for each cos
 _seen: LRU[Any, bool] = LRU(1 << 12)  # layouts that were copied once
 
 
+class Providers(Slots):
+    """What copies need of the layers above."""
+
+    # contiguous(source): a copy in C order by generated code, or NotImplemented
+    contiguous: Slot[Callable[[np.ndarray], Any] | None] = None
+
+
+providers = Providers()
+
+
 def contiguous(source: np.ndarray) -> np.ndarray:
     """A copy in C order.  (*) -> (*)."""
     if source.size < FEW or source.flags.c_contiguous or source.dtype.hasobject:
         return source.copy("C")
+    if providers.contiguous is not None:
+        found: Any = providers.contiguous(source)
+        if found is not NotImplemented:
+            return found  # type: ignore[no-any-return]
+    return plainly(source)
+
+
+def plainly(source: np.ndarray) -> np.ndarray:
+    """A copy in C order without generated code.  (*) -> (*)."""
     target = empty(source.shape, source.dtype)
     copy(target, source)
     return target
@@ -80,10 +102,14 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
         target[...] = source
         return
     target, source = target.reshape(sizes), source.reshape(sizes)
-    if source.strides[-1] == source.itemsize and source.size < _MANY and (run := sizes[-1] * source.itemsize) <= _RUN:
+    run = sizes[-1] * source.itemsize
+    if source.strides[-1] == source.itemsize and source.size < _MANY and run <= _RUN:
         target.view(_of_bytes(run))[...] = source.view(_of_bytes(run))
         return
     if _by_program(target, source):
+        return
+    if source.strides[-1] == source.itemsize and run <= _RUN:
+        target.view(_of_bytes(run))[...] = source.view(_of_bytes(run))
         return
     if not source.strides[-1] or source.strides[-1] % _ALIKE or sizes[-1] <= _CUT:
         target[...] = source

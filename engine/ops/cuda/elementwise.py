@@ -36,10 +36,12 @@ def kernel_of(record: Op) -> Callable[..., Any]:
     return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
 
 
-def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Callable[..., Any]:
+def kernel_from(
+    name: str, code: Callable[..., Any], single: bool = True, contiguous: bool = False
+) -> Callable[..., Any]:
     """The kernel that does `code(xp, *args)` element by element, once for operands of each kind.
 
-    single: code gives one array, else a tuple of them.
+    single: code gives one array, else a tuple of them.  contiguous: the result is, however the operands are laid out.
     """
     source = identifier(name), code, single
     plans: dict[Any, list[_Plan]] = {}
@@ -70,7 +72,7 @@ def kernel_from(name: str, code: Callable[..., Any], single: bool = True) -> Cal
                     return NotImplemented
                 if plan.fits(numbers):
                     return plan.run(xp, arrays, numbers)
-        plan = _planned(source, args, kwargs, numbers)
+        plan = _planned(source, args, kwargs, numbers, contiguous)
         plans.setdefault(key, []).append(plan)
         if len(plans[key]) > VARIANTS:
             plans[key] = [_Plan(None)]
@@ -189,7 +191,9 @@ def add_in_place(xp: Any, total: Any, more: Any) -> bool:
 _sums: LRU[Any, _Plan] = LRU(4096)
 
 
-def _planned(source: Any, args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[Any]) -> _Plan:
+def _planned(
+    source: Any, args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[Any], contiguous: bool = False
+) -> _Plan:
     """A recording with numbers as parameters, else with numbers as constants; one without code if neither can be."""
     arrays = [a for a in (*args, *kwargs.values()) if is_array(a)]
     try:
@@ -199,7 +203,7 @@ def _planned(source: Any, args: Sequence[Any], kwargs: dict[str, Any], numbers: 
         return _Plan(None)
     if 0 in shape or not arrays:
         return _Plan(None)
-    order = _order(arrays, shape)
+    order = None if contiguous else _order(arrays, shape)
     laid = tuple(shape[d] for d in order) if order else shape
     rows = [tuple(s[d] for d in order) if order else s for s in strides]
     types = [a.dtype if is_array(a) else a for a in args]

@@ -18,15 +18,23 @@ def _filled(xp: Any, input: Any, mask: Any, value: Any) -> Any:
     return made
 
 
-_fill = kernel_from("masked_fill", _filled)
+_fill = kernel_from("masked_fill", _filled, contiguous=True)
 
 
-@kernel(masking.masked_fill_value, "cuda")
+@kernel(masking.masked_fill_value, "cuda", only_launches=True)
 def _masked_fill(xp, input, mask, value, *, out=None):
-    if out is not None or mask.dtype.kind != "b" or input.dtype.kind in "cb":
+    if out is not None or mask.dtype.kind != "b" or input.dtype.kind == "c":
         return NotImplemented
     broadcast_shapes(mask.shape, input.shape)
     return _fill(xp, input, mask, number_for(value, input.dtype))
+
+
+@kernel(masking.masked_fill_tensor, "cuda", only_launches=True)
+def _masked_fill_tensor(xp, input, mask, value, *, out=None):
+    if out is not None or mask.dtype.kind != "b" or value.ndim or value.dtype != input.dtype:
+        return NotImplemented
+    broadcast_shapes(mask.shape, input.shape)
+    return _fill(xp, input, mask, value)
 
 
 def _converted(xp: Any, input: Any, target: Any) -> Any:

@@ -68,12 +68,12 @@ def _limited(made: Callable[..., Any], serves: Callable[..., bool]) -> Callable[
 
 def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
     """Return the function that launches the generated kernels of an op; small: one kernel rather than several."""
-    if record.blocks == "elements":
+    if record.blocks == "elements" and record.kernels.get("cuda") is None:
         from engine.ops.cuda.elementwise import kernel_from
 
         return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
     from engine.ops import cuda  # noqa: F401
-    from engine.ops.generated import layers, lines, losses, planes, recurrent, scans  # noqa: F401
+    from engine.ops.generated import copies, layers, lines, losses, planes, recurrent, scans  # noqa: F401
 
     first, second = ("direct", "cuda") if small else ("cuda", "direct")
     return record.kernels.get("cpu") or record.kernels.get(first) or record.kernels[second]

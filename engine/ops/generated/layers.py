@@ -49,16 +49,22 @@ def run(
     type: str = "",
 ) -> None:
     """Run a kernel of `layers` for `count` rows of work `each`.  type: of the arrays' bits, if not their own."""
-    type = type or arrays[0].dtype.name
+    entry, built = prepared(make, numbers, count, each, type or arrays[0].dtype.name)
+    launch.launched(launch.ready(entry, count * each, built), arrays, numbers, count, each)
+
+
+def prepared(
+    make: Callable[[str], Kernel], numbers: Sequence[float], count: int, each: int, type: str, use: str = ""
+) -> tuple[launch.Entry, Callable[[], cpu.Built]]:
+    """The standing of a kernel for such numbers, and what compiles it.  use: where it has a standing of its own."""
     ones = tuple([n == 1 and n.__class__ is int for n in numbers])
-    kind = make, type, ones, launch.magnitude(count * each)
-    entry = _entries.setdefault(kind, launch.Entry())
+    kind = make, type, ones, launch.magnitude(count * each), use
 
     def built() -> cpu.Built:
         made = make(type)
         return cpu.build(made, known=launch.known(made, [n if one else 0 for n, one in zip(numbers, ones)]))
 
-    launch.launched(launch.ready(entry, count * each, built), arrays, numbers, count, each)
+    return _entries.setdefault(kind, launch.Entry()), built
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:

@@ -16,6 +16,7 @@ from engine.ops.generated.layers import parts, plain, run
 from engine.ops.linalg import norms
 
 _ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
+_FEW = 8  # rows whose sum is written out
 _SUMMED = 128  # numbers that are added one after the other in their own type
 _RUN = 1 << 12  # elements, or squares, that are added in a few lanes
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
@@ -50,6 +51,8 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
         run(scans.reduced(by, mean), [input, made], [n], rows, n)
     elif by in ("max", "min"):
         run(scans.reduced_rows(by), [input, made], [n, behind], rows * bands, n * behind // bands)
+    elif by == "sum" and n <= _FEW:
+        run(scans.summed_few(n, mean), [input, made], [behind], rows * bands, n * behind // bands)
     elif by == "sum" and n <= _ADDED:
         part = xp.empty((rows, behind), input.dtype)
         run(scans.summed_rows(mean), [input, made, part], [n, behind], rows * bands, n * behind // bands)

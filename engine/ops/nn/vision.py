@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import itertools
 import warnings
 from collections.abc import Iterable
 from math import prod
@@ -18,7 +17,7 @@ from engine.core.geometry import ConvGeometry
 from engine.core.tensor_messages import outside
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.convolution import numpy as by_numpy
-from engine.ops.nn import _grids
+from engine.ops.nn import grids
 from engine.ops.pointwise.arithmetic import refuse
 from engine.tensor import Tensor, raw_array
 
@@ -353,112 +352,6 @@ def channel_shuffle(input: Tensor, groups: int):
 # --- grids
 
 
-def _unnormalized(coordinate, size, align_corners):
-    """Grid coordinates -1..1 as pixel indices."""
-    if align_corners:
-        return (coordinate + 1) * ((size - 1) / 2)
-    return ((coordinate + 1) * size - 1) / 2
-
-
-def _reflected(x, low, high):
-    """x mirrored at low / 2 and high / 2 until it is between them."""
-    if low == high:
-        return x * 0
-    least, span = low / 2, (high - low) / 2
-    x = (x - least).abs()
-    flips = (x.detach() / span).floor()
-    extra = x - flips * span
-    return (extra + least).where(flips % 2 == 0, span - extra + least)
-
-
-def _placed(coordinate, size, padding_mode, align_corners):
-    """Pixel indices after padding: clipped, or reflected and clipped."""
-    if padding_mode == "reflection":
-        if align_corners:
-            coordinate = _reflected(coordinate, 0, 2 * (size - 1))
-        else:
-            coordinate = _reflected(coordinate, -1, 2 * size - 1)
-    if padding_mode in ("border", "reflection"):
-        coordinate = coordinate.clamp(0, size - 1)
-    return coordinate
-
-
-@op(public=False, out=False, method=False)
-@samples(
-    lambda t: [
-        ([t.of([[-1.0, 0.0, 1.0]]).detach(), t.of([[1.0, 0.0, 2.0]]).detach()], (2, 2)),
-        ([t.of([[x, 0.0]]).detach() for x in (0.0, 1.0, 2.0, 3.0)], (2, 3)),
-    ]
-)
-def grid_places(xp, tensors, size):
-    """Flat indices of all that each point reads, prod(size) for what is outside.
-
-    tensors: for each dim its places (N, *out), S of them -> (N, S ** len(size), prod(out)) int64.
-    """
-    steps, total = len(tensors) // len(size), prod(size)
-    inside = [(t >= 0) & (t < size[i // steps]) for i, t in enumerate(tensors)]
-    places = [xp.where(ok, t, 0).astype("int64") for ok, t in zip(inside, tensors)]
-    found = xp.empty((tensors[0].shape[0], steps ** len(size), prod(tensors[0].shape[1:])), "int64")
-    for k, at in enumerate(itertools.product(range(steps), repeat=len(size))):
-        chosen = [d * steps + s for d, s in enumerate(at)]
-        flat, ok = places[chosen[0]], inside[chosen[0]]
-        for d, i in enumerate(chosen[1:], 1):
-            flat, ok = flat * size[d] + places[i], ok & inside[i]
-        found[:, k] = xp.where(ok, flat, total).reshape(found.shape[0], found.shape[2])
-    return found
-
-
-@op(public=False, out=False, method=False, large=512, generated="many")
-@derivative(
-    input=lambda grad, indices, weights, input_shape: grid_spread(grad, indices, weights, tuple(input_shape[2:])),
-    weights=lambda grad, input, indices: grid_products(grad, input, indices),
-)
-@samples(lambda t: [(t(2, 3, 2, 2), t.of([[[0, 4, 3], [3, 2, 3]], [[1, 1, 0], [0, 2, 4]]]), t(2, 2, 3))])
-def grid_sums(xp, input, indices, weights):
-    """Weighted sums of elements of each channel, 0 at index prod(size).
-
-    input (N, C, *size), indices and weights (N, K, P) -> (N, C, P).
-    """
-    return _grids.sums(xp, input, indices, weights)
-
-
-@op(public=False, out=False, method=False, tensors=("weights",), large=512, generated="many")
-@derivative(
-    grad_output=lambda grad, indices, weights: grid_sums(grad, indices, weights),
-    weights=lambda grad, grad_output, indices: grid_products(grad_output, grad, indices),
-)
-@samples(lambda t: [(t(2, 3, 3), t.of([[[0, 4, 3], [3, 2, 3]], [[1, 1, 0], [0, 2, 4]]]), t(2, 2, 3), (2, 2))])
-def grid_spread(xp, grad_output, indices, weights, size):
-    """The gradient of `grid_sums` by its input.  grad_output (N, C, P), indices, weights (N, K, P) -> (N, C, *size)."""
-    return _grids.spread(xp, grad_output, indices, weights, size)
-
-
-@op(public=False, out=False, method=False, large=512, generated="many")
-@derivative(
-    grad_output=lambda grad, input, indices: grid_sums(input, indices, grad),
-    input=lambda grad, grad_output, indices, input_shape: grid_spread(
-        grad_output, indices, grad, tuple(input_shape[2:])
-    ),
-)
-@samples(lambda t: [(t(2, 3, 3), t(2, 3, 2, 2), t.of([[[0, 4, 3], [3, 2, 3]], [[1, 1, 0], [0, 2, 4]]]))])
-def grid_products(xp, grad_output, input, indices):
-    """The gradient of `grid_sums` by its weights.
-
-    grad_output (N, C, P), input (N, C, *), indices (N, K, P) -> (N, K, P).
-    """
-    return _grids.products(xp, grad_output, input, indices)
-
-
-def _cubic(t, a=-0.75):
-    def near(x):
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x):
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
-
-
 def _check_grid(input, grid, how):
     shape, grid_shape = list(input.shape), list(grid.shape)
     if input.dtype is not grid.dtype:
@@ -490,17 +383,6 @@ def _check_grid(input, grid, how):
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
 
 
-@op(public=False, out=False, method=False)
-@derivative(
-    input=lambda grad: grad,
-    other=lambda grad, other_shape: grad.new_zeros(tuple(other_shape)),
-)
-@samples(lambda t: [(t(2, 3), t.constant(t(4)))])
-def constant_in(xp, input, other):
-    """input, as a function of `other` too whose gradient is zero.  input (*a), other (*b) -> (*a)."""
-    return input.copy()
-
-
 @composite(public=False, method=False, form="grid_sampler")
 @samples(
     lambda t: [
@@ -530,35 +412,8 @@ def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zero
         warnings.warn(_CORNERS, stacklevel=outside())
         align_corners = False
     _check_grid(input, grid, mode)
-    from engine.ops.joining import stack
-
-    size = tuple(input.shape[2:])
-    n = len(size)
-    pixels = [_unnormalized(grid.select(-1, n - 1 - d), size[d], align_corners) for d in range(n)]
-    out = tuple(grid.shape[1:-1])
-    if mode != "bicubic":
-        pixels = [_placed(p, s, padding_mode, align_corners) for p, s in zip(pixels, size)]
-    if mode == "nearest":
-        indices = grid_places([p.detach().round() for p in pixels], size)
-        weights = input.detach().new_ones(tuple(indices.shape))
-    else:
-        first = [p.detach().floor() - int(mode == "bicubic") for p in pixels]
-        if mode == "bilinear":
-            parts = [(1 - (p - f), p - f) for p, f in zip(pixels, first)]
-        else:
-            parts = [_cubic(p - f - 1) for p, f in zip(pixels, first)]
-        places = [f + k if k else f for f in first for k in range(len(parts[0]))]
-        if mode == "bicubic":
-            places = [_placed(p, size[i // 4], padding_mode, align_corners) for i, p in enumerate(places)]
-        indices = grid_places(places, size)
-        weights = stack(parts[0], 1)
-        for part in parts[1:]:
-            weights = (weights.unsqueeze(2) * stack(part, 1).unsqueeze(1)).flatten(1, 2)
-        weights = weights.reshape(tuple(indices.shape))
-    result = grid_sums(input, indices, weights).reshape(*input.shape[:2], *out)
-    if mode == "nearest":
-        result = constant_in(result, grid)
-    return guard_again(name_node(result, f"GridSampler{n}DBackward0"), input, grid, grad=True)
+    result = grids.sampled(input, grid, mode, padding_mode, align_corners)
+    return guard_again(name_node(result, f"GridSampler{input.dim() - 2}DBackward0"), input, grid, grad=True)
 
 
 _CORNERS = (

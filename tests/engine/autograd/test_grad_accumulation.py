@@ -2,10 +2,11 @@
 
 import weakref
 
+import numpy as np
 import pytest
 
 import engine
-from engine.autograd import Function
+from engine.autograd import Function, graph
 
 from ._util import check, constant, grad_of, leaf, no_gc, quiet
 
@@ -417,3 +418,35 @@ def test_ga16_backward_under_no_grad():
     with engine.no_grad():
         (g,) = engine.autograd.grad(z, x)
     check(g, (2 * x).tolist())
+
+
+def test_a_gradient_under_another_shape_is_taken_over_unless_somebody_sees_its_memory() -> None:
+    x = engine.randn(4, 6, requires_grad=True)
+    shuffled = lambda: x.view(2, 2, 6).transpose(0, 1).reshape(4, 6)
+    seen = []
+    taken = graph._shows_all
+    for held in (False, True):
+        y = shuffled()
+        given = engine.arange(24.0).reshape(4, 6)
+        if held:
+            handle = y.register_hook(lambda g: seen.append(g) or None)
+        y.backward(given)
+        want = given.view(2, 2, 6).transpose(0, 1).reshape(4, 6)
+        assert engine.equal(x.grad, want)
+        x.grad.mul_(2)
+        assert engine.equal(given, engine.arange(24.0).reshape(4, 6)), "what the user gave is left as it is"
+        x.grad = None
+    handle.remove()
+    y = x.view(24)
+    given = engine.arange(24.0)
+    y.backward(given)  # the gradient of x shows the memory of `given`
+    x.grad.zero_()
+    assert engine.equal(given, engine.arange(24.0))
+    assert engine.equal(seen[0], engine.arange(24.0).reshape(4, 6))
+
+    array = np.arange(6.0)
+    view = array.reshape(2, 3)
+    assert not taken(view), "a name holds the memory"
+    owner = [np.arange(6.0).reshape(2, 3)]
+    assert taken(owner[0])
+    assert not taken(owner[0][:1]), "a part"

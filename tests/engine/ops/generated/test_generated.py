@@ -100,3 +100,21 @@ def test_a_number_to_the_power_of_a_large_tensor_before_generated_code_is_loaded
     monkeypatch.setattr(choosing, "_left", [1 << 40])
     x = np.linspace(-1, 1, 1 << 17, dtype="float32")
     np.testing.assert_allclose(choosing.large_kernel(OPS["pow"])(np, 2.0, x), 2.0**x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+def test_filling_under_a_mask_is_one_pass(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x, mask = (rng.standard_normal((30, 40)) * 3).astype(dtype), rng.standard_normal((30, 40)) > 0
+    value = {"f": -7.5, "b": True}.get(x.dtype.kind, 5)
+    for given, where in ((x, mask), (x.T, mask.T), (x, mask[0]), (x[0], mask)):
+        want = np.where(where, np.array(value, dtype), given)
+        for name, one in (("masked_fill_value", value), ("masked_fill_tensor", np.array(value, dtype))):
+            for small in (True, False):
+                try:
+                    got = generated.variant_of(OPS[name], small)(np, given, where, one)
+                except launch.Unfit:  # a processor without float16
+                    assert dtype == "float16"
+                    continue
+                np.testing.assert_array_equal(got, want)
+                assert got.dtype == x.dtype and got.flags.c_contiguous

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import engine
 from engine.dispatch import OPS
 from engine.kernels import processor
 from engine.ops import generated
@@ -284,3 +285,18 @@ def test_an_index_out_of_range_is_an_error_each_time() -> None:
         with pytest.raises(RuntimeError, match="index 64 is out of bounds"):
             variant(np, x, 0, np.arange(100), source)
     assert launch.watched(variant, np, (x, 0, np.arange(100) % 64, source), {}) is None  # no launch without a look
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_gradient_of_rows_by_index(names: int) -> None:
+    rng = np.random.default_rng(names)
+    shape = (60, 50, 8)
+    index = [rng.integers(-n, n, (30, 70)) for n in shape[:names]]
+    x = engine.tensor(rng.standard_normal(shape), requires_grad=True)
+    weight = rng.standard_normal((30, 70, *shape[names:]))
+    want = np.zeros(shape)
+    np.add.at(want, tuple(index), weight)
+    y = x[tuple(engine.tensor(i) for i in index)]
+    for create_graph in (False, True):
+        (grad,) = engine.autograd.grad(y, x, engine.tensor(weight), retain_graph=True, create_graph=create_graph)
+        np.testing.assert_allclose(grad.detach().numpy(), want, 1e-12, 1e-12)

@@ -62,3 +62,30 @@ def test_sums_at_points_of_a_grid(taps: int) -> None:
 def test_points_of_sixteen_elements_are_left() -> None:
     x, weights = arrays((2, 3, 4, 5), (2, 16, 30))
     assert left("grid_sums", x, np.zeros((2, 16, 30), "int64"), weights)
+
+
+GRIDS = [((2, 3, 5, 7), (6, 4)), ((1, 2, 3, 4, 5), (3, 4, 2)), ((3, 20, 1, 1), (2, 2))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("shape,out", GRIDS)
+def test_images_at_points(shape: tuple[int, ...], out: tuple[int, ...], padding: str, align: bool, dtype: str) -> None:
+    x, g = arrays(shape, (*shape[:2], *out), dtype=dtype)
+    grid = np.random.default_rng(0).uniform(-2.5, 2.5, (shape[0], *out, len(out))).astype(dtype)
+    grid.reshape(-1)[:5] = -1, 1, np.nan, np.inf, -np.inf
+    if padding == "reflection" and align and 1 in shape[2:]:
+        assert left("grid_nearest", x, grid, padding, align)
+        return
+    for kind in ("nearest", "linear"):
+        agree(f"grid_{kind}", x, grid, padding, align)
+        agree(f"grid_{kind}_spread", g, grid, shape[2:], padding, align)
+    agree("grid_linear_slopes", g, x, grid, padding, align)
+
+
+def test_images_at_points_that_are_left() -> None:
+    x, grid = arrays((2, 3, 4, 5), (2, 4, 5, 2))
+    assert left("grid_linear", x.transpose(0, 1, 3, 2), grid, "zeros", False)
+    assert left("grid_nearest", x, grid[:, :0], "zeros", False)
+    assert left("grid_linear", x[:, :0], grid, "zeros", False)

@@ -10,6 +10,7 @@ import pytest
 
 import engine
 from engine.nn import functional as F
+from engine.ops.nn import grids
 
 
 def _expected(x: np.ndarray, grid: np.ndarray, border: bool) -> np.ndarray:
@@ -88,3 +89,42 @@ def test_no_pictures() -> None:
     assert found.shape == (0, 3, 2, 2)
     found.sum().backward()
     assert x.grad.shape == (0, 3, 4, 4)
+
+
+@pytest.mark.parametrize("how", ["nearest", "bilinear"])
+def test_places_that_are_no_numbers_are_the_first_where_images_are_continued(how: str) -> None:
+    x = engine.arange(1.0, 13).reshape(1, 1, 3, 4)
+    grid = engine.tensor([[[[math.nan, 0.0], [0.0, math.nan], [math.inf, 0.0], [-math.inf, 0.0]]]])
+    found = {p: F.grid_sample(x, grid, how, p, align_corners=True)[0, 0, 0].tolist() for p in ("border", "reflection")}
+    between = 3.0 if how == "nearest" else 2.5
+    assert found == {"border": [5.0, between, 8.0, 5.0], "reflection": [5.0, between, 5.0, 5.0]}
+
+
+def test_the_edges_of_continued_images_have_no_slope() -> None:
+    x = engine.arange(1.0, 13).reshape(1, 1, 3, 4)
+    for how in ("bilinear", "bicubic"):
+        grid = engine.tensor([[[[-1.0, 0.5], [0.5, 1.0]]]], requires_grad=True)
+        F.grid_sample(x, grid, how, "border", align_corners=True).sum().backward()
+        slopes = grid.grad[0, 0]
+        if how == "bilinear":
+            assert slopes[0, 0] == 0 and slopes[1, 1] == 0
+        assert slopes[0, 1] != 0 and slopes[1, 0] != 0
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize(
+    ("shape", "out"), [((2, 3, 5, 7), (6, 4)), ((2, 3, 1, 7), (6, 4)), ((1, 2, 3, 4, 5), (3, 4, 2))]
+)
+def test_whole_ops_and_their_parts_agree(shape: tuple, out: tuple, padding: str, align: bool) -> None:
+    rng = np.random.default_rng(3)
+    x = engine.tensor(rng.standard_normal(shape), requires_grad=True)
+    grid = engine.tensor(rng.uniform(-2.5, 2.5, (shape[0], *out, len(out))), requires_grad=True)
+    weight = engine.tensor(rng.standard_normal((*shape[:2], *out)))
+    for how in ("nearest", "bilinear"):
+        ends = []
+        for function in (grids.sampled, grids.by_parts):
+            y = function(x, grid, how, padding, align)
+            ends.append((y, *engine.autograd.grad((y * weight).sum(), (x, grid))))
+        for got, want in zip(*ends):
+            np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), 1e-9, 1e-12)

@@ -1,0 +1,134 @@
+"""Copies of arrays of any strides, and of what is repeated, as generated kernels (the extra `jit`).
+
+numpy copies by a loop for each line, or takes a line as one element of bytes: of short lines the loop, or the call for
+such an element, takes most of the time.  Repeated elements are those of a view with strides of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from engine.backends.cpu import relayout
+from engine.core.lru import LRU
+from engine.dispatch import kernel
+from engine.kernels import copies
+from engine.kernels.form import Kernel
+from engine.ops import rearranging
+from engine.ops.generated import launch
+from engine.ops.generated.layers import prepared, run
+
+_DIMS = 5  # of an array, once those that are one run of memory are joined
+_WRITTEN = 128  # bytes of a line that are written out
+_NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
+
+
+def _lines(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Sizes and strides with dims that are one run, or one step, joined."""
+    sizes: list[int] = []
+    steps: list[int] = []
+    for n, s in zip(shape, strides):
+        if n == 1:
+            continue
+        if sizes and steps[-1] == n * s:
+            sizes[-1] *= n
+            steps[-1] = s
+        else:
+            sizes.append(n)
+            steps.append(s)
+    return sizes or [1], steps or [0]
+
+
+class _Plan(NamedTuple):
+    """A kernel for a layout, its numbers, rows, and elements of each."""
+
+    write: Callable[[str], Kernel]
+    numbers: list[int]
+    rows: int
+    each: int
+    type: str
+
+
+def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan | None:
+    """The copy of what has these strides in bytes; None for what is left to other copies."""
+    if item not in (1, 2, 4, 8) or 0 in shape or any(s % item for s in strides):
+        return None
+    sizes, steps = _lines(shape, strides)
+    if len(sizes) > _DIMS or abs(steps[-1]) > _NEAR:
+        return None
+    *outer, n = sizes
+    *apart, step = [s // item for s in steps]
+    lines, line = (outer.pop(), apart.pop()) if len(outer) > 1 else (1, 0)
+    outer, apart = outer or [1], apart or [0]
+    write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0)
+    return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
+
+
+def _arranged(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int], made_shape: Sequence[int]) -> Any:
+    """The elements of `x`, read with a shape and strides in bytes from its first one, in a new array."""
+    plan = _planned(shape, strides, x.itemsize)
+    if plan is None:
+        return NotImplemented
+    made = xp.empty(tuple(made_shape), x.dtype)
+    run(plan.write, [x, made], plan.numbers, plan.rows, plan.each, plan.type)
+    return made
+
+
+_plans: LRU[Any, Any] = LRU(4096)
+
+
+def contiguous(x: Any) -> Any:
+    """A copy of an array in the order of its dims, or NotImplemented."""
+
+    def plan() -> Any:
+        found = _planned(x.shape, x.strides, x.itemsize)
+        return (None, None, None) if found is None else (found, *prepared(*found, use="contiguous"))
+
+    found, entry, build = _plans.made((x.shape, x.strides, x.itemsize), plan)
+    if found is None:
+        return NotImplemented
+    trials = launch.trials
+    fresh, paid = len(trials.fresh), trials.paid
+    try:
+        built = launch.ready(entry, x.size, build)
+    except launch.Unfit:
+        return NotImplemented
+    finally:  # this may be a part of another op's call
+        del trials.fresh[fresh:]
+        trials.paid = paid
+
+    def copy() -> Any:
+        made = relayout.empty(x.shape, x.dtype)
+        built([x, made, *found.numbers], found.rows, found.each)
+        return made
+
+    made = copy()
+    if entry.proven or trials.trusted:
+        return made
+    want = relayout.plainly(x)
+    if not launch.proven("contiguous", [entry], launch.difference(want.view(found.type), made.view(found.type))):
+        return want
+    if launch.slower(copy, lambda: relayout.plainly(x), of=[entry]):
+        entry.lost()
+    return made
+
+
+relayout.providers.contiguous = contiguous
+
+
+@kernel(rearranging.repeat, "cpu", only_launches=True)
+def _repeat(xp, input, repeats):
+    lead = len(repeats) - input.ndim
+    if lead < 0 or min(repeats, default=1) < 1:
+        return NotImplemented
+    own, strides = (1,) * lead + input.shape, (0,) * lead + input.strides
+    shape = [size for pair in zip(repeats, own) for size in pair]
+    steps = [step for s in strides for step in (0, s)]
+    return _arranged(xp, input, shape, steps, [r * n for r, n in zip(repeats, own)])
+
+
+@kernel(rearranging.repeat_each, "cpu", only_launches=True)
+def _repeat_each(xp, input, repeats, dim):
+    shape = (*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :])
+    return _arranged(xp, input, shape, (*input.strides[: dim + 1], 0, *input.strides[dim + 1 :]), shape)

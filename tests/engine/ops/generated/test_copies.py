@@ -1,0 +1,99 @@
+"""Repeated elements by generated kernels: against the ops' own code, and what they leave to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu import relayout
+from engine.dispatch import OPS
+from engine.kernels import processor
+from engine.ops.generated import copies
+from tests.engine.ops.generated.test_layers import agree, arrays
+from tests.engine.ops.generated.test_lines import left
+
+pytestmark = [
+    pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
+    pytest.mark.usefixtures("launched"),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "bool", "float16"])
+@pytest.mark.parametrize("shape,repeats", [
+    ((2, 3), (2, 1)), ((2, 3), (1, 4)), ((2, 3), (2, 3, 4)), ((5,), (4, 2)), ((), (2,)), ((3, 4, 5), (2, 1, 3)),
+    ((2, 1, 3, 1, 2), (1, 2, 2, 3, 1)), ((7, 70), (1, 1)),
+])  # fmt: skip
+def test_repeated(shape: tuple[int, ...], repeats: tuple[int, ...], dtype: str) -> None:
+    (x,) = arrays(shape)
+    x = np.asarray(x * 5).astype(dtype)
+    agree("repeat", x, repeats)
+    for d in range(x.ndim):
+        agree("repeat_each", x, 3, d)
+
+
+def test_repeated_views() -> None:
+    (x,) = arrays((6, 4, 8))
+    for view in (x[::2], x[:, :, ::-1], x[:, 1:3], x[::-1, :, ::2]):
+        agree("repeat", view, (2, 1, 3))
+        agree("repeat_each", view, 2, 1)
+
+
+def test_what_is_left_of_repeated() -> None:
+    (x,) = arrays((4, 40, 30))
+    for given in (x.transpose(2, 1, 0), x.astype("complex128"), x[:0]):
+        assert left("repeat", given, (1, 2, 1))
+        assert left("repeat_each", given, 2, 0)
+    assert left("repeat", x, (0, 1, 1)) and left("repeat_each", x, 0, 1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+@pytest.mark.parametrize("mean", [False, True])
+def test_sums_of_few_rows(n: int, mean: bool) -> None:
+    (x,) = arrays((3, n, 70))
+    agree("mean" if mean else "sum", x, 1)
+
+
+def test_repeating_each_takes_the_dim_of_a_slice() -> None:
+    made: Any = OPS["repeat_each"].kernel(np, np.arange(6).reshape(2, 3), 2, 1)
+    assert made.tolist() == [[[0, 0], [1, 1], [2, 2]], [[3, 3], [4, 4], [5, 5]]]
+
+
+VIEWS = [
+    lambda x: x.transpose(0, 2, 1, 3),
+    lambda x: x[:, ::-1],
+    lambda x: x[..., ::2],
+    lambda x: x[:, :, :, 1:4],
+    lambda x: np.lib.stride_tricks.sliding_window_view(x.reshape(-1), 16)[::8],
+    lambda x: np.broadcast_to(x[:, :, None], (*x.shape[:2], 3, *x.shape[2:])),
+    lambda x: x[::2, :, 1:, :5],
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_copies_of_views(view: Any, dtype: str) -> None:
+    (x,) = arrays((6, 10, 14, 40))
+    x = (x * 9).astype(dtype)
+    for _ in range(2):
+        made = copies.contiguous(view(x))
+        assert made.flags.c_contiguous and made.dtype == x.dtype
+        np.testing.assert_array_equal(made, view(x))
+    np.testing.assert_array_equal(relayout.contiguous(view(x)), view(x))
+
+
+def test_copies_that_are_left() -> None:
+    (x,) = arrays((60, 50, 40))
+    assert copies.contiguous(x.transpose(2, 1, 0)) is NotImplemented, "lines far apart are read whole by other copies"
+    assert copies.contiguous(x.astype("complex128")[:, ::2]) is NotImplemented
+    odd = np.frombuffer(np.zeros(4 * 1000 + 1, "uint8").data, "uint8")[1:].view("float32")
+    records = np.zeros(500, [("a", "u1"), ("b", "<f4")])["b"]  # floats 5 bytes apart
+    assert copies.contiguous(records) is NotImplemented
+    np.testing.assert_array_equal(copies.contiguous(odd.reshape(10, 100)[:, ::2]), np.zeros((10, 50)))
+
+
+def test_large_windows_are_copied_by_lines_without_generated_code() -> None:
+    x = np.arange(1 << 17, dtype="float32")
+    windows = np.lib.stride_tricks.sliding_window_view(x, 16)[::1]
+    np.testing.assert_array_equal(relayout.plainly(windows), windows.copy())
