@@ -190,6 +190,34 @@ def normalized_backward(rows: Rows, weighted: bool) -> None:
         rows.store(rows.first, (grad(j) - hat(j) * along - level) * rstd, j)
 
 
+def scaled_to_rms(rows: Rows, weighted: bool) -> None:
+    """x (, weight) -> x * rstd (* weight), rstd = 1 / sqrt(mean(x ** 2) + eps).  numbers: eps."""
+    k, (eps,) = rows.kernel, rows.numbers
+
+    def square(j: Value) -> Value:
+        value = rows.load(0, j)
+        return value * value
+
+    rstd = call("rsqrt", rows.sum(square) / rows.of_width(eps.type) + eps)
+    with k.each(rows.width) as j:
+        made = rows.load(0, j) * rstd
+        rows.store(rows.first, made * rows.load(1, j) if weighted else made, j)
+    with k.once():
+        rows.store(rows.first + 1, rstd)
+
+
+def scaled_to_rms_backward(rows: Rows, weighted: bool) -> None:
+    """grad, x, rstd (, weight) -> the gradient of x."""
+    k, rstd = rows.kernel, rows.load(2)
+
+    def grad(j: Value) -> Value:
+        return rows.load(0, j) * rows.load(3, j) if weighted else rows.load(0, j)
+
+    along = rows.sum(lambda j: grad(j) * (rows.load(1, j) * rstd)) / rows.of_width(rstd.type)
+    with k.each(rows.width) as j:
+        rows.store(rows.first, (grad(j) - rows.load(1, j) * rstd * along) * rstd, j)
+
+
 # --- cross-entropy
 
 
