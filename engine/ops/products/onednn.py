@@ -58,10 +58,10 @@ class _Products(Fast):
         """np.matmul of matrices, or of stacks of them."""
         if min(a.ndim, b.ndim) < 2 or not _worth(*a.shape[-2:], b.shape[-1]) or not a.dtype == b.dtype == np.float32:
             return Fast.matmul(a, b, out)
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
         if out is None:
             out = empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
-        left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+        left, right = (x if x.shape[:-2] == lead else np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
         for at in np.ndindex(lead):
             _multiply(products.straight(np, left[at]), products.straight(np, right[at]), out[at])
         return out
@@ -145,7 +145,8 @@ def _one_row(row: Any, weight: Any, bias: Any) -> Any:
 
 
 @kernel(products.linear, "onednn")
-def _linear(xp, input, weight, bias=None):
+def linear(xp, input, weight, bias=None):
+    """`products.linear` by sgemm, by a primitive of so many rows, or by generated code."""
     if not input.ndim or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         return NotImplemented
     outputs, width = weight.shape
