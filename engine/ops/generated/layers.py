@@ -23,6 +23,7 @@ from engine.ops.cuda._launch import strides_of
 from engine.ops.generated import launch
 from engine.ops.loss import cross_entropy
 from engine.ops.nn import vision
+from engine.ops.norm import groups as norm_groups
 
 _FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 _WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
@@ -159,6 +160,64 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
 @kernel(norm.batch_norm_eval_backward, "direct", only_launches=True)
 def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
     return _gradients(xp, grad_output, input, mean, var, weight, False, [(input.dtype.name, eps)])
+
+
+@kernel(norm_groups.native_group_norm_backward, "cpu", only_launches=True)
+def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups=1, eps=1e-5):
+    """Sums of channels first, of which the rest is made: each of both arrays is read twice, neighbours at once."""
+    if not plain(input, grad_output, mean, rstd, weight) or groups < 1:
+        return NotImplemented
+    (count, channels), per, dtype = input.shape[:2], input.shape[1] // groups, input.dtype
+    length, rest = prod(input.shape[2:]), [] if weight is None else [weight]
+    by_channel, by_group = (count, groups, per), (count, groups)
+    products, sums = (xp.empty(by_channel, dtype) for _ in range(2))
+    along, level = (xp.empty(by_group, dtype) for _ in range(2))
+    of_weight, of_bias = (xp.empty((channels,), dtype) for _ in range(2))
+    made = xp.empty(input.shape, dtype)
+    whole = (channels * length, per * length, length), (1,)
+    channel, group, each = ((channels, per, 1), (0,)), ((groups, 1, 0), (0,)), ((0, per, 1), (0,))
+    _rows.run(
+        "channel_products",
+        rows.channel_products,
+        [grad_output, input, mean, rstd, products, sums],
+        2,
+        by_channel,
+        (length,),
+        [whole, whole, group, group, channel, channel],
+    )
+    of_channels, of_group = ((channels, per), (1,)), ((groups, 1), (0,))
+    _rows.run(
+        "channel_shares",
+        lambda r: rows.channel_shares(r, bool(rest)),
+        [products, sums, *rest, along, level],
+        2,
+        by_group,
+        (per,),
+        [of_channels, of_channels, *[((0, per), (1,))] * len(rest), of_group, of_group],
+        [(dtype.name, float(per * length))],
+        bool(rest),
+    )
+    _rows.run(
+        "group_backward",
+        lambda r: rows.group_backward(r, bool(rest)),
+        [grad_output, input, mean, rstd, along, level, *rest, made],
+        1,
+        by_channel,
+        (length,),
+        [whole, whole, *[group] * 4, *[each] * len(rest), whole],
+        key=bool(rest),
+    )
+    over = ((1,), (channels,))
+    _rows.run(
+        "two_sums",
+        rows.two_sums,
+        [products, sums, of_weight, of_bias],
+        2,
+        (channels,),
+        (count,),
+        [over, over, ((1,), (0,)), ((1,), (0,))],
+    )
+    return made, of_weight, of_bias
 
 
 @kernel(activation.prelu_backward, "direct", only_launches=True)

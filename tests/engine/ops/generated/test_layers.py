@@ -160,3 +160,14 @@ def test_cat() -> None:
     variant = generated.variant_of(OPS["cat"], small=True)
     for given in ([x, y[:, :0]], [x, z.transpose(0, 2, 1)], [x, np.zeros((2, 1, 5), "bool")], [x, y.astype("int8")]):
         assert variant(np, given, 1) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "shape,groups", [((2, 6, 7, 9), 2), ((3, 8), 4), ((1, 4, 5), 4), ((5, 6, 2, 3, 4), 1), ((2, 64, 8, 8), 32)]
+)
+def test_gradients_of_group_norm(shape: tuple[int, ...], groups: int, dtype: str) -> None:
+    x, g, weight = arrays(shape, shape, (shape[1],), dtype=dtype)
+    mean, rstd = OPS["normalize_groups"].kernel(np, x + 3, groups, None, None, 0.1)[1:]
+    for w in (weight, None):
+        agree("native_group_norm_backward", g, x + 3, mean, rstd, w, groups, 0.1)
