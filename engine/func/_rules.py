@@ -415,8 +415,23 @@ def _rms_norm(c: Call) -> Any:
     if "weight" not in c.mapped:
         return c.run()
     c.everywhere("input")
-    y, weight = c.run(weight=None), c["weight"]
-    return y * weight.reshape(c.size, *(1,) * (y.dim() - weight.dim()), *weight.shape[1:])
+    found, weight = c.run(weight=None), c["weight"]
+    y, more = (found, ()) if isinstance(found, Tensor) else (found[0], found[1:])
+    y = y * weight.reshape(c.size, *(1,) * (y.dim() - weight.dim()), *weight.shape[1:])
+    return (y, *more) if more else y
+
+
+def _rms_norm_backward(c: Call) -> Any:
+    c.everywhere("grad_output", "input", "rstd")
+    grad, input, rstd, weight, last = (c[p] for p in ("grad_output", "input", "rstd", "weight", "normalized_shape"))
+    if weight is None:
+        return c.run()[0], input.new_empty((c.size, 0))
+    if "weight" in c.mapped:
+        weight = weight.reshape(c.size, *(1,) * (input.dim() - weight.dim()), *weight.shape[1:])
+    of_input = c.run(grad_output=grad * weight, weight=None)[0]
+    lead = tuple(range(1, input.dim() - len(last)))
+    product = grad * (input * rstd)
+    return of_input, product.sum(lead) if lead else product
 
 
 def _batch_norm(c: Call) -> Any:

@@ -31,6 +31,7 @@ from engine.func._rules import (
     _repeat,
     _reshaped,
     _rms_norm,
+    _rms_norm_backward,
     _scaled_sum,
     _shifted,
     _squeeze,
@@ -169,7 +170,8 @@ rule(_convolution, conv.convolution)
 rule(_embedding, embedding.embedding)
 rule(_index_select, along.index_select)
 rule(_layer_norm, norm.native_layer_norm, norm.layer_norm_inference)
-rule(_rms_norm, rms.rms_norm_inference)
+rule(_rms_norm, rms.rms_norm_inference, rms.rms_norm_train)
+rule(_rms_norm_backward, rms.rms_norm_backward)
 rule(_attention, attention.attention)
 rule(_fold("running_mean", "running_var", "weight", "bias"), norm.batch_norm_eval)
 rule(_fold("weight", "bias"), norm_groups.normalize_groups)

@@ -5,9 +5,22 @@ All arrays are contiguous.  Each function gives the kernel for a type.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from engine.kernels.form import Kernel, Value, call, where
 
-__all__ = ["attention", "attention_backward", "folded", "glu", "glu_backward", "placed", "product", "running_sums"]
+__all__ = [
+    "attention",
+    "attention_backward",
+    "column_products",
+    "folded",
+    "glu",
+    "glu_backward",
+    "placed",
+    "product",
+    "running_sums",
+]
 
 
 def placed(type: str) -> Kernel:
@@ -50,6 +63,51 @@ def running_sums(type: str) -> Kernel:
         k.set(total, now)
         k.store(out, at, k.cast(now, type))
     return k
+
+
+_RUN = 128  # rows that are added one after the other
+
+
+@functools.cache
+def column_products(centred: bool) -> Callable[[str], Kernel]:
+    """grad, x (n, width) (, mean (n)), rstd (n) -> the sums over n of grad * (x - mean) * rstd (width) (, of grad).
+
+    Rows are blocks of `block` columns, over which runs of 128 rows are added up in the scratch of each result, then
+    the sums of runs.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("column_products", "rows")
+        grad, x = k.array("grad", type), k.array("x", type)
+        mean, rstd = k.array("mean", type) if centred else None, k.array("rstd", type)
+        names = ["products", "sums"][: 1 + centred]
+        results = [(k.array(name, type, True), k.array(f"{name}_of_run", type, True)) for name in names]
+        n, width, block = (k.scalar(name, "index") for name in ("n", "width", "block"))
+        start = k.index * block
+        left, zero = width - start, k.constant(0.0, type)
+        count = where(left < block, left, block)
+        with k.each(count) as j:
+            for total, _ in results:
+                k.store(total, start + j, zero)
+        with k.loop(0, (n + _RUN - 1) // _RUN) as run:
+            first, beyond = run * _RUN, run * _RUN + _RUN
+            with k.each(count) as j:
+                for _, part in results:
+                    k.store(part, start + j, zero)
+            with k.loop(first, where(beyond < n, beyond, n)) as i:
+                line, scale = i * width + start, k.load(rstd, i)
+                level = None if mean is None else k.load(mean, i)
+                with k.each(count) as j:
+                    g, value = k.load(grad, line + j), k.load(x, line + j)
+                    hat = (value if level is None else value - level) * scale
+                    for (_, part), term in zip(results, (g * hat, g)):
+                        k.store(part, start + j, k.load(part, start + j) + term)
+            with k.each(count) as j:
+                for total, part in results:
+                    k.store(total, start + j, k.load(total, start + j) + k.load(part, start + j))
+        return k
+
+    return write
 
 
 def _gate(x: Value) -> Value:

@@ -20,6 +20,8 @@ __all__ = [
     "max_of_windows_gradient",
     "mean_of_lines",
     "mean_of_lines_gradient",
+    "mean_of_parts",
+    "mean_of_parts_gradient",
     "mean_of_windows",
     "mean_of_windows_gradient",
     "normalized_by_rms",
@@ -32,15 +34,20 @@ __all__ = [
 ]
 
 
+def _by_weight(value: Value, weight: Value) -> Value:
+    """value * weight; 0 for a weight of 0, which is that of no element, also where the value is not finite."""
+    return where(weight.equals(0), value.kernel.constant(0.0, value.type), value * weight)
+
+
 def _weighted(
     k: Kernel, taps: int, load: Callable[[Value], Value], index: Array, weight: Array | None, at: Value
 ) -> Value:
-    """The sum over taps of weight[at, tap] * load(index[at, tap])."""
+    """The sum over taps of weight[at, tap] * load(index[at, tap]); where the weight is 0, of nothing."""
 
     def of(tap: int) -> Value:
         place = at * taps + tap
         value = load(k.cast(k.load(index, place), "index"))
-        return value if weight is None else value * k.load(weight, place)
+        return value if weight is None else _by_weight(value, k.load(weight, place))
 
     return functools.reduce(operator.add, map(of, range(taps)))
 
@@ -81,7 +88,7 @@ def resampled_rows(taps: int, weighted: bool) -> Callable[[str], Kernel]:
 
             def of(tap: int) -> Value:
                 value = k.load(x, lines[tap] + j)
-                return value if weights is None else value * weights[tap]
+                return value if weights is None else _by_weight(value, weights[tap])
 
             total = functools.reduce(operator.add, map(of, range(taps)))
             k.store(out, own + j, total)
@@ -250,6 +257,62 @@ def mean_of_windows_gradient(taps: int) -> Callable[[str], Kernel]:
         return k
 
     return write
+
+
+def _part(at: Value, size: Value, count: Value) -> tuple[Value, Value]:
+    """Where one of `count` parts that cover `size` places begins, and the place after its last one."""
+    return at * size // count, ((at + 1) * size + count - 1) // count
+
+
+_PARTS = ("h", "w", "high", "wide", "rows", "m")
+
+
+def mean_of_parts(type: str) -> Kernel:
+    """x (planes, h, w) -> (planes, rows, m), the means of parts that cover the first (high, wide) places.
+
+    sums (planes, rows, w) is scratch.  Rows are (planes, rows).
+    """
+    k = Kernel("mean_of_parts", "rows")
+    x, sums, out = k.array("x", type), k.array("sums", type, True), k.array("out", type, True)
+    h, w, high, wide, rows, m = (k.scalar(name, "index") for name in _PARTS)
+    top, bottom = _part(k.index % rows, high, rows)
+    line, own = (k.index // rows * h + top) * w, k.index * w
+    with k.each(wide) as j:
+        k.store(sums, own + j, k.load(x, line + j))
+    with k.loop(1, bottom - top) as i, k.each(wide) as j:
+        k.store(sums, own + j, k.load(sums, own + j) + k.load(x, line + i * w + j))
+    with k.loop(0, m) as i:
+        start, stop = _part(i, wide, m)
+        total = k.variable(k.constant(0.0, "float64"))
+        with k.loop(start, stop) as j:
+            k.set(total, total + k.cast(k.load(sums, own + j), "float64"))
+        places = k.cast((bottom - top) * (stop - start), "float64")
+        k.store(out, k.index * m + i, k.cast(total / places, type))
+    return k
+
+
+def mean_of_parts_gradient(type: str) -> Kernel:
+    """grad (planes, rows, m) -> (planes, h, w): at each place the sum of those of its parts / their places.
+
+    Rows are (planes, h).
+    """
+    k = Kernel("mean_of_parts_gradient", "rows")
+    grad, out = k.array("grad", type), k.array("out", type, True)
+    h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
+    own, plane, line = k.index * w, k.index // h * rows, k.index % h
+    first, last = _part(line, rows, h)
+    with k.each(w) as j:
+        k.store(out, own + j, k.constant(0.0, type))
+    with k.loop(0, m) as i:
+        start, stop = _part(i, w, m)
+        total = k.variable(k.constant(0.0, type))
+        with k.loop(first, last) as part:
+            top, bottom = _part(part, h, rows)
+            places = k.cast((bottom - top) * (stop - start), type)
+            k.set(total, total + k.load(grad, (plane + part) * m + i) / places)
+        with k.each(stop - start) as j:
+            k.store(out, own + start + j, k.load(out, own + start + j) + total)
+    return k
 
 
 @functools.cache

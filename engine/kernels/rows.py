@@ -190,6 +190,73 @@ def normalized_backward(rows: Rows, weighted: bool) -> None:
         rows.store(rows.first, (grad(j) - hat(j) * along - level) * rstd, j)
 
 
+def channel_products(rows: Rows) -> None:
+    """grad, x, mean, rstd -> the sums of grad * (x - mean) * rstd and of grad."""
+    mean, rstd = rows.load(2), rows.load(3)
+    products = rows.sum(lambda j: rows.load(0, j) * (rows.load(1, j) - mean)) * rstd
+    sums = rows.sum(lambda j: rows.load(0, j))
+    with rows.kernel.once():
+        rows.store(rows.first, products)
+        rows.store(rows.first + 1, sums)
+
+
+def channel_shares(rows: Rows, weighted: bool) -> None:
+    """products and sums of channels (, weight) -> their weighted sums / number0, for a group of channels."""
+    for n in range(2):
+
+        def share(j: Value, n: int = n) -> Value:
+            return rows.load(n, j) * rows.load(2, j) if weighted else rows.load(n, j)
+
+        total = rows.sum(share) / rows.numbers[0]
+        with rows.kernel.once():
+            rows.store(rows.first + n, total)
+
+
+def two_sums(rows: Rows) -> None:
+    """Two arrays -> the sum of each."""
+    for n in range(2):
+        total = rows.sum(lambda j, n=n: rows.load(n, j))  # type: ignore[misc]
+        with rows.kernel.once():
+            rows.store(rows.first + n, total)
+
+
+def group_backward(rows: Rows, weighted: bool) -> None:
+    """grad, x, mean, rstd, the shares of products and of sums (, weight) of a channel -> the gradient of x."""
+    mean, rstd, along, level = (rows.load(n) for n in range(2, 6))
+    scale = rstd * rows.load(6) if weighted else rstd
+    slope, shift = -(rstd * rstd * along), -(level * rstd)
+    with rows.kernel.each(rows.width) as j:
+        rows.store(rows.first, rows.load(0, j) * scale + ((rows.load(1, j) - mean) * slope + shift), j)
+
+
+def scaled_to_rms(rows: Rows, weighted: bool) -> None:
+    """x (, weight) -> x * rstd (* weight), rstd = 1 / sqrt(mean(x ** 2) + eps).  numbers: eps."""
+    k, (eps,) = rows.kernel, rows.numbers
+
+    def square(j: Value) -> Value:
+        value = rows.load(0, j)
+        return value * value
+
+    rstd = call("rsqrt", rows.sum(square) / rows.of_width(eps.type) + eps)
+    with k.each(rows.width) as j:
+        made = rows.load(0, j) * rstd
+        rows.store(rows.first, made * rows.load(1, j) if weighted else made, j)
+    with k.once():
+        rows.store(rows.first + 1, rstd)
+
+
+def scaled_to_rms_backward(rows: Rows, weighted: bool) -> None:
+    """grad, x, rstd (, weight) -> the gradient of x."""
+    k, rstd = rows.kernel, rows.load(2)
+
+    def grad(j: Value) -> Value:
+        return rows.load(0, j) * rows.load(3, j) if weighted else rows.load(0, j)
+
+    along = rows.sum(lambda j: grad(j) * (rows.load(1, j) * rstd)) / rows.of_width(rstd.type)
+    with k.each(rows.width) as j:
+        rows.store(rows.first, (grad(j) - rows.load(1, j) * rstd * along) * rstd, j)
+
+
 # --- cross-entropy
 
 

@@ -98,6 +98,40 @@ def forward(xp: ArrayModule, x: Array, w: Array, bias: Array | None, geometry: C
     return plain(xp, x, w, bias, geometry, out)
 
 
+def of_one_place(
+    x: Array,
+    w: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> bool:
+    """Return whether images are one float of each channel, whose convolution is a product, and all fits."""
+    shape, dtype, n = x.shape, x.dtype, len(stride)
+    return (
+        groups == 1
+        and len(shape) == n + 2
+        and w.shape[1:] == shape[1:]
+        and shape[2:] == (1,) * n
+        and w.size > 0
+        and dtype.char in "fd"
+        and w.dtype == dtype
+        and (bias is None or (bias.shape == w.shape[:1] and bias.dtype == dtype))
+        and len(padding) == len(dilation) == n
+        and not any(padding)
+        and builtins.min(*stride, *dilation) > 0
+    )
+
+
+def product_of_one_place(xp: ArrayModule, x: Array, w: Array, bias: Array | None) -> Array:
+    """`forward` where `of_one_place`."""
+    result = xp.matmul(x.reshape(x.shape[:2]), w.reshape(w.shape[:2]).T)
+    if bias is not None:
+        result += bias
+    return result.reshape(*result.shape, *(1,) * (x.ndim - 2))
+
+
 def _generated(size: int) -> bool:
     from engine.kernels import processor
 
@@ -353,6 +387,15 @@ def backward_weight(xp: ArrayModule, g: Array, x: Array, size: Sequence[int], ge
                 weights[(slice(None), slice(None), *at)] += xp.einsum(
                     f"ncm{letters},nc{letters}->cm", grads[samples], overlapped
                 )
+        return result
+    if count == 1 and geometry.pointwise(kernel):
+        places = _strided(x, stride, out).reshape(groups, channels // groups, total)
+        grads, sums = g.reshape(groups, per_out, total), result.reshape(groups, per_out, channels // groups)
+        for left, right, made in zip(grads, places, sums):
+            if total == 1:  # for which numpy's product has no fast code
+                xp.multiply(left, right.T, out=made)
+            else:
+                xp.matmul(left, right.T, out=made)
         return result
     view = windows(xp, padded(xp, x, padding), kernel, stride, dilation, out)
     axes = (1, *range(2, 2 + len(kernel)), 0, *range(2 + len(kernel), 2 + 2 * len(kernel)))

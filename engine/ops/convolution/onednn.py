@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.relayout import empty_image, image, in_torch_order
+from engine.backends.cpu.relayout import empty_image, image, in_torch_order, to_channels_last
 from engine.backends.onednn import convolution as conv
 from engine.backends.onednn.primitives import primitive, ready, usable
 from engine.core.arrays import Array, ArrayModule
 from engine.core.geometry import ConvGeometry
-from engine.core.layouts import asks_channels_last, lies_channels_last
+from engine.core.layouts import ChannelsLast, asks_channels_last, lies_channels_last
 from engine.core.lru import LRU
 from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.ops import convolution
 from engine.ops.convolution.checks import check, transposed_shape
-from engine.ops.products.onednn import fast_products
+from engine.ops.products.onednn import fast_products, linear
 
 _refused: LRU[Hashable, bool] = LRU(1024)  # gradients that oneDNN has no fast code for
 
@@ -38,6 +38,59 @@ def _read_as_it_lies(x: Array, outputs: int, kernel: Sequence[int], padding: Seq
     """
     pointwise = groups == 1 and all(k == 1 for k in kernel) and not any(padding)
     return pointwise and 2 * outputs <= x.shape[1] and not lies_channels_last(x)
+
+
+def _in_steps(geometry: ConvGeometry, kernel: Sequence[int]) -> bool:
+    """Return whether a convolution of single elements leaves some out: oneDNN has no fast code for it."""
+    return geometry.pointwise(kernel) and any(s > 1 for s in geometry.stride)
+
+
+def _taken(x: Array, stride: Sequence[int]) -> Array:
+    """Return the elements that a convolution of single elements in steps reads, laid out as x is."""
+    view = x[(..., *[slice(None, None, s) for s in stride])]
+    if not (asks_channels_last(x) or lies_channels_last(x)):
+        return view
+    found = to_channels_last(view)
+    return found if type(x) is ChannelsLast else found.view(np.ndarray)
+
+
+class _Stepped:
+    """A convolution of single elements in steps: of those that are read, one after the other."""
+
+    used = True
+
+    def __init__(self, stride: Sequence[int], groups: int) -> None:
+        ones = (1,) * len(stride)
+        self._stride, self._rest = stride, (ones, (0,) * len(stride), ones, False, (0,) * len(stride), groups)
+
+    def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
+        return _convolution(np, _taken(x, self._stride), w, bias, *self._rest)
+
+
+def _one_place(shape: Sequence[int], kernel: Sequence[int], padding: Sequence[int], groups: int) -> bool:
+    """Return whether images of a shape are one element of each channel, of which a convolution is a product."""
+    return groups == 1 and not any(padding) and math.prod(shape[2:]) == math.prod(kernel) == 1
+
+
+class _Linear:
+    """A convolution of images of one element of each channel, by `linear`, which converts nothing."""
+
+    used = True
+
+    def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
+        rows, matrix = x.view(np.ndarray).reshape(x.shape[:2]), w.view(np.ndarray).reshape(w.shape[:2])
+        made = linear(np, rows, matrix, bias)
+        if made is NotImplemented:
+            made = OPS["linear"].kernel(np, rows, matrix, bias)
+        return _one_element(made, x, w)
+
+
+def _one_element(rows: Array, *operands: Array) -> Array:
+    """(N, C) as images of one element of each channel, which are converted but where users lay operands out."""
+    made = rows.reshape(*rows.shape, *(1,) * (operands[0].ndim - 2))
+    if any(asks_channels_last(a) for a in operands):
+        return image(made)
+    return made.view(ChannelsLast)
 
 
 class _Product:
@@ -90,11 +143,15 @@ def _convolution(
         given,
     )
 
-    def make() -> _Layer | _Product | _Transposed:
+    def make() -> _Layer | _Linear | _Product | _Stepped | _Transposed:
         geometry = ConvGeometry(*given[:3], groups)
         check(input, weight, bias, geometry, transposed, output_padding)
         if transposed:
             return _Transposed(geometry, output_padding)
+        if _one_place(input.shape, weight.shape[2:], padding, groups):
+            return _Linear()
+        if _in_steps(geometry, weight.shape[2:]):
+            return _Stepped(given[0], groups)
         if _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups):
             return _Product(*given)
         out = geometry.output_size(input.shape[2:], weight.shape[2:])
@@ -189,6 +246,19 @@ def _convolution_backward_input(
         return NotImplemented
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g = grad_output  # relaid once, where that is needed
+    if _one_place(size, weight.shape[2:], padding, groups):
+        rows, matrix = g.view(np.ndarray).reshape(g.shape[:2]), weight.view(np.ndarray).reshape(weight.shape[:2])
+        return _one_element(fast_products.matmul(rows, matrix), g, weight)
+    if _in_steps(geometry, weight.shape[2:]):
+        ones = (1,) * len(geometry.stride)
+        few = (*size[:2], *g.shape[2:])
+        part = _convolution_backward_input(np, g, weight, few, ones, geometry.padding, ones, groups)
+        if part is NotImplemented:
+            return part
+        whole = empty_image(size, grad_output, weight) if lies_channels_last(part) else np.empty(size, "float32")
+        whole.view(np.ndarray).fill(0)
+        whole[(..., *[slice(0, (n - 1) * s + 1, s) for n, s in zip(g.shape[2:], geometry.stride)])] = part
+        return whole
 
     def run() -> Array:
         made = empty_image(size, grad_output, weight)
@@ -197,6 +267,8 @@ def _convolution_backward_input(
     def plain() -> Array:
         return _gradient(convolution.convolution_backward_input, run, grad_output, weight, size, *geometry)
 
+    if _read_as_it_lies(g, size[1], weight.shape[2:], padding, groups):
+        return _own(convolution.convolution_backward_input, g, weight, size, *geometry)
     if (code := _in_front(g.size)) and code.serves(size, weight.shape, geometry):
         g, trial = image(g), code.tried(code.Input, g.shape, weight.shape, geometry.padding)
         return trial.chosen(
@@ -220,6 +292,13 @@ def _convolution_backward_weight(
         return NotImplemented
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g, x = grad_output, input  # relaid once, where that is needed
+    if _one_place(x.shape, size[2:], padding, groups):
+        columns, rows = (a.view(np.ndarray).reshape(a.shape[:2]) for a in (g, x))
+        return fast_products.matmul(columns.T, rows).reshape(size)
+    if _in_steps(geometry, size[2:]):
+        ones = (1,) * len(geometry.stride)
+        x = _taken(x, geometry.stride)
+        return _convolution_backward_weight(np, g, x, size, ones, geometry.padding, ones, groups)
 
     def run() -> Array:
         made = np.empty(size, "float32")
@@ -228,7 +307,7 @@ def _convolution_backward_weight(
     def plain() -> Array:
         return _gradient(convolution.convolution_backward_weight, run, grad_output, input, size, *geometry)
 
-    if _read_as_it_lies(x, size[0], size[2:], padding, groups):
+    if any(_read_as_it_lies(a, outputs, size[2:], padding, groups) for a, outputs in ((x, size[0]), (g, size[1]))):
         return _own(convolution.convolution_backward_weight, g, x, size, *geometry)
     if (code := _in_front(g.size)) and code.serves(x.shape, size, geometry):
         g, x, trial = image(g), image(x), code.tried(code.Weight, x.shape, g.shape, geometry.padding)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.core.checks import wrap_dim
-from engine.dispatch import kernel
+from engine.dispatch import OPS, kernel
 from engine.kernels import cpu, layers, rows
 from engine.kernels.form import Kernel
 from engine.ops import activation, attention, joining, norm, scan
@@ -23,6 +23,8 @@ from engine.ops.cuda._launch import strides_of
 from engine.ops.generated import launch
 from engine.ops.loss import cross_entropy
 from engine.ops.nn import vision
+from engine.ops.norm import groups as norm_groups
+from engine.ops.norm import rms
 
 _FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 _WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
@@ -165,6 +167,112 @@ def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e
 @kernel(norm.batch_norm_eval_backward, "direct", only_launches=True)
 def _batch_norm_eval_backward(xp, grad_output, input, mean, var, weight=None, eps=1e-5):
     return _gradients(xp, grad_output, input, mean, var, weight, False, [(input.dtype.name, eps)])
+
+
+@kernel(norm_groups.native_group_norm_backward, "cpu", only_launches=True)
+def _group_norm_backward(xp, grad_output, input, mean, rstd, weight=None, groups=1, eps=1e-5):
+    """Sums of channels first, of which the rest is made: each of both arrays is read twice, neighbours at once."""
+    if not plain(input, grad_output, mean, rstd, weight):
+        by_rows = OPS["native_group_norm_backward"].kernels["cuda"]
+        return by_rows(xp, grad_output, input, mean, rstd, weight, groups, eps)
+    (count, channels), per, dtype = input.shape[:2], input.shape[1] // groups, input.dtype
+    length, rest = prod(input.shape[2:]), [] if weight is None else [weight]
+    by_channel, by_group = (count, groups, per), (count, groups)
+    products, sums = (xp.empty(by_channel, dtype) for _ in range(2))
+    along, level = (xp.empty(by_group, dtype) for _ in range(2))
+    of_weight, of_bias = (xp.empty((channels,), dtype) for _ in range(2))
+    made = xp.empty(input.shape, dtype)
+    whole = (channels * length, per * length, length), (1,)
+    channel, group, each = ((channels, per, 1), (0,)), ((groups, 1, 0), (0,)), ((0, per, 1), (0,))
+    _rows.run(
+        "channel_products",
+        rows.channel_products,
+        [grad_output, input, mean, rstd, products, sums],
+        2,
+        by_channel,
+        (length,),
+        [whole, whole, group, group, channel, channel],
+    )
+    of_channels, of_group = ((channels, per), (1,)), ((groups, 1), (0,))
+    _rows.run(
+        "channel_shares",
+        lambda r: rows.channel_shares(r, bool(rest)),
+        [products, sums, *rest, along, level],
+        2,
+        by_group,
+        (per,),
+        [of_channels, of_channels, *[((0, per), (1,))] * len(rest), of_group, of_group],
+        [(dtype.name, float(per * length))],
+        bool(rest),
+    )
+    _rows.run(
+        "group_backward",
+        lambda r: rows.group_backward(r, bool(rest)),
+        [grad_output, input, mean, rstd, along, level, *rest, made],
+        1,
+        by_channel,
+        (length,),
+        [whole, whole, *[group] * 4, *[each] * len(rest), whole],
+        key=bool(rest),
+    )
+    over = ((1,), (channels,))
+    _rows.run(
+        "two_sums",
+        rows.two_sums,
+        [products, sums, of_weight, of_bias],
+        2,
+        (channels,),
+        (count,),
+        [over, over, ((1,), (0,)), ((1,), (0,))],
+    )
+    return made, of_weight, of_bias
+
+
+_BLOCK = 256  # columns that are added up at once
+
+
+def _rows_backward(xp: Any, name: str, write: Any, arrays: Any, vectors: Any, weight: Any, width: int) -> Any:
+    """The gradient of x of normalized rows: arrays (*, S), vectors (*), weight (S) or None."""
+    made, count = xp.empty(arrays[-1].shape, arrays[-1].dtype), arrays[-1].size // width
+    whole, single, rest = ((width,), (1,)), ((1,), (0,)), [] if weight is None else [weight]
+    strides = [*[whole] * len(arrays), *[single] * len(vectors), *[((0,), (1,))] * len(rest), whole]
+    given, weighted = [*arrays, *vectors, *rest, made], bool(rest)
+    _rows.run(name, lambda r: write(r, weighted), given, 1, (count,), (width,), strides, key=weighted)
+    return made
+
+
+def _parameters(xp: Any, arrays: Any, vectors: Any, shape: Any, width: int) -> list[Any]:
+    """The gradients of the parameters of normalized rows: of the weight, and where there is a mean of the bias."""
+    results = [xp.empty(shape, arrays[0].dtype) for _ in vectors]
+    given = [a for made in results for a in (made, xp.empty((width,), made.dtype))]
+    count, blocks = arrays[0].size // width, -(-width // _BLOCK)
+    write = layers.column_products(len(vectors) == 2)
+    run(write, [*arrays, *vectors, *given], [count, width, _BLOCK], blocks, count * min(width, _BLOCK))
+    return results
+
+
+@kernel(norm.native_layer_norm_backward, "cpu", only_launches=True)
+def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
+    shape = tuple(normalized_shape)
+    if not plain(input, grad_output, mean, rstd, weight):
+        by_rows = OPS["native_layer_norm_backward"].kernels["cuda"]
+        return by_rows(xp, grad_output, input, mean, rstd, weight, shape, eps)
+    arrays, vectors, width = [grad_output, input], [mean, rstd], prod(shape)
+    made = _rows_backward(xp, "layer_norm_backward", rows.normalized_backward, arrays, vectors, weight, width)
+    return (made, *_parameters(xp, arrays, vectors, shape, width))
+
+
+@kernel(rms.rms_norm_backward, "cpu", only_launches=True)
+def _rms_norm_backward(xp, grad_output, input, rstd, weight=None, normalized_shape=(), eps=1e-5):
+    shape = tuple(normalized_shape)
+    if not plain(input, grad_output, rstd, weight):
+        by_rows = OPS["rms_norm_backward"].kernels["cuda"]
+        return by_rows(xp, grad_output, input, rstd, weight, shape, eps)
+    arrays, width = [grad_output, input], prod(shape)
+    made = _rows_backward(xp, "rms_norm_backward", rows.scaled_to_rms_backward, arrays, [rstd], weight, width)
+    if weight is None:
+        return made, xp.empty((0,), input.dtype)
+    return (made, *_parameters(xp, arrays, [rstd], shape, width))
 
 
 @kernel(activation.prelu_backward, "direct", only_launches=True)

@@ -24,6 +24,7 @@ from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
 _PLACES = 16  # of a window whose maximum is taken, each written out, too
+_ADDED = 128  # lines of a part of an image that are added up in its own type
 _tables: LRU[Any, Any] = LRU(512)
 
 
@@ -51,7 +52,7 @@ def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
         (axis + 2, _table(entry, transposed, input.dtype)) for axis, entry in enumerate(spec) if entry[1] != entry[2]
     ]
     if not entries or any(not table[2] for _, table in entries):
-        return NotImplemented
+        return _parts_of_images(xp, input, spec, transposed)
     result = input
     for axis, (n, m, taps, places, weights) in sorted(entries, key=lambda one: one[1][1] / one[1][0]):
         before, _, after = parts(result.shape, axis)
@@ -63,6 +64,29 @@ def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
             run(lines.resampled_rows(taps, weights is not None), arrays, [n, m, after], before * m, after * taps)
         result = made
     return result
+
+
+def _parts_of_images(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
+    """The means of parts of images, or their gradient; NotImplemented for all else."""
+    if len(spec) != 2 or any(entry[0] != "adaptive" or not entry[1] or not entry[2] for entry in spec):
+        return NotImplemented
+    (_, h, rows, *_), (_, w, m, *_) = spec
+    if not transposed:
+        return _means_of_parts(xp, input, (h, w), (rows, m))
+    made = xp.empty((*input.shape[:2], h, w), input.dtype)
+    run(lines.mean_of_parts_gradient, [input, made], [h, w, rows, m], made.size // w, w)
+    return made
+
+
+def _means_of_parts(xp: Any, input: Any, covered: tuple[int, int], out: tuple[int, int]) -> Any:
+    """The means of out[0] x out[1] parts that cover the first places of images."""
+    if covered[0] > _ADDED * out[0]:
+        return NotImplemented
+    made, (h, w) = xp.empty((*input.shape[:2], *out), input.dtype), input.shape[2:]
+    sums = xp.empty((made.size // out[1], w), input.dtype)
+    each = max(1, covered[0] // out[0]) * w
+    run(lines.mean_of_parts, [input, sums, made], [h, w, *covered, *out], len(sums), each)
+    return made
 
 
 def _register(op: Any) -> None:
@@ -143,7 +167,10 @@ def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_
         run(scans.reduced("sum", True), [input, made], [across], made.size, across)  # all of each line
         return made
     if prod(kernel_size) > _TAPS:
-        return NotImplemented
+        if tuple(kernel_size) != tuple(stride) or divisor != prod(kernel_size) or not all(out):
+            return NotImplemented
+        covered = [n * taps for n, taps in zip(out, kernel_size)]
+        return _means_of_parts(xp, input, (covered[0], covered[1]), (out[0], out[1]))
     sizes, rows = [*size, *out, divisor], made.size // out[1]
     run(lines.mean_of_windows(tuple(kernel_size), tuple(stride)), [input, made], sizes, rows, out[1])
     return made

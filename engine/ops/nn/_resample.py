@@ -9,8 +9,10 @@ from __future__ import annotations
 import builtins
 import struct
 from functools import lru_cache
-from math import floor, pi, sin
+from math import floor, isfinite, pi, sin
 from typing import Any
+
+import numpy as np
 
 from engine.backends.cpu.relayout import follow
 from engine.core.lru import LRU
@@ -149,6 +151,18 @@ def _dense(xp: Any, entry: Any, transposed: bool, dtype: Any) -> Any:
     return xp.asarray(rows, dtype=dtype).reshape(m, n)
 
 
+def _of_own_taps(x: Any, axis: int, indices: list[list[int]], weights: list[list[float]]) -> Any:
+    """x resampled along one dim, each result of the elements that have a weight in it and of no others."""
+    found = np.zeros((*x.shape[:axis], len(indices), *x.shape[axis + 1 :]), x.dtype)
+    for k, (index, factor) in enumerate(zip(zip(*indices), zip(*weights))):
+        own = [i for i, w in enumerate(factor) if w]
+        places, scale = [index[i] for i in own], np.array([factor[i] for i in own], x.dtype)
+        part = np.take(x, places, axis=axis) * scale.reshape(-1, *(1,) * (x.ndim - axis - 1))
+        where = (*[slice(None)] * axis, own)
+        found[where] = part if not k else found[where] + part
+    return found
+
+
 def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
     """x resampled along one dim."""
     n, m, indices, weights = taps(entry, transposed)
@@ -160,11 +174,14 @@ def along(xp: Any, x: Any, axis: int, entry: Any, transposed: bool) -> Any:
         return xp.zeros(tuple(shape), x.dtype)
     if not plain and x.dtype.kind in "fc" and n <= 64 * width:
         matrix = _on(x, (entry, transposed, x.dtype.str), lambda: _dense(xp, entry, transposed, x.dtype))
+        shape = (*x.shape[:axis], m, *x.shape[axis + 1 :])
         if axis == x.ndim - 1:
-            return xp.matmul(x, matrix.T)
-        lead, rest = x.shape[:axis], x.shape[axis + 1 :]
-        flat = xp.matmul(matrix, x.reshape(*lead, n, -1))
-        return flat.reshape(*lead, m, *rest)
+            product = xp.matmul(x, matrix.T)
+        else:
+            product = xp.matmul(matrix, x.reshape(*x.shape[:axis], n, -1)).reshape(shape)
+        if not isinstance(x, np.ndarray) or isfinite(abs(np.add.reduce(product, axis=None))):
+            return product
+        return _of_own_taps(x, axis, indices, weights)  # in the product, nan and infinities times 0 are nan
     result = None
     for k in range(width):
         where = _on(x, (entry, transposed, k), lambda k=k: xp.asarray([i[k] for i in indices]))

@@ -14,6 +14,7 @@ from engine.ops.cuda import _rows
 from engine.ops.cuda._launch import Unfit, contiguous_strides, strides_of
 from engine.ops.cuda.elementwise import kernel_from
 from engine.ops.norm import groups as norm_groups
+from engine.ops.norm import rms
 from engine.ops.reduction.cuda import known, serving
 
 
@@ -159,6 +160,79 @@ def _parameter_gradients(
         key=wide,
         replay_as=replay_as,
     )
+
+
+# --- the same by the root of the mean of squares: no mean, and a shift by none
+
+
+def _by_sample(shape: Any, input: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the other dims of an input, as many ones)."""
+    return input.shape[: input.ndim - len(shape)], (1,) * len(shape)
+
+
+@kernel(rms.rms_norm_train, "cuda", only_launches=True)
+@serving
+def _rms_norm(xp, input, normalized_shape, weight=None, eps=1e-5):
+    shape = tuple(normalized_shape)
+    _fitting(input, weight)
+    lead, ones = _by_sample(shape, input)
+    m, own, whole = len(lead), strides_of(input), contiguous_strides(input.shape)
+    made, rstd = xp.empty(input.shape, input.dtype), xp.empty((*lead, *ones), input.dtype)
+    given = [] if weight is None else [weight]
+    strides = [(own[:m], own[m:]), *[((0,) * m, strides_of(a)) for a in given]]
+    strides += [(whole[:m], whole[m:]), (contiguous_strides(lead), (0,) * len(shape))]
+    _rows.run(
+        "rms_norm",
+        lambda r: rows.scaled_to_rms(r, bool(given)),
+        [input, *given, made, rstd],
+        2,
+        lead,
+        shape,
+        strides,
+        [(input.dtype.name, eps)],
+        bool(given),
+    )
+    return made, rstd
+
+
+@kernel(rms.rms_norm_backward, "cuda", only_launches=True)
+@serving
+def _rms_norm_backward(xp, grad_output, input, rstd, weight=None, normalized_shape=(), eps=1e-5):
+    shape = tuple(normalized_shape)
+    _fitting(input, grad_output, rstd, weight)
+    lead, ones = _by_sample(shape, input)
+    m, none = len(lead), (0,) * len(shape)
+    made, given = xp.empty(input.shape, input.dtype), [] if weight is None else [weight]
+    parts = [(s[:m], s[m:]) for s in map(strides_of, (grad_output, input))]
+    parts += [(strides_of(rstd.reshape(lead)), none), *[((0,) * m, strides_of(a)) for a in given]]
+    whole = contiguous_strides(input.shape)
+    _rows.run(
+        "rms_norm_backward",
+        lambda r: rows.scaled_to_rms_backward(r, bool(given)),
+        [grad_output, input, rstd, *given, made],
+        1,
+        lead,
+        shape,
+        [*parts, (whole[:m], whole[m:])],
+        key=bool(given),
+    )
+    if weight is None:
+        return made, xp.empty((0,), input.dtype)
+    if not m:
+        raise Unfit("one row")
+    spread = xp.broadcast_to(rstd.reshape(*lead, *ones), input.shape)
+    product = lambda xp, g, x, r: g * (x * r)
+    (of_weight,) = _rows.reduce(
+        xp,
+        "rms_norm_weight",
+        ["sum"],
+        product,
+        lambda xp, count, total: total,
+        [grad_output, input, spread],
+        tuple(range(m)),
+        [input.dtype],
+    )
+    return made, of_weight
 
 
 # --- group norm: rows are (sample, group), places (channel of the group, position)

@@ -354,7 +354,10 @@ def _no_kernel(name, input, *more):
 
 
 def _max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode, indices):
-    geometry = _geometry(name, n, kernel_size, stride, padding, dilation)
+    return _max_pool_of(name, n, input, _geometry(name, n, kernel_size, stride, padding, dilation), ceil_mode, indices)
+
+
+def _max_pool_of(name, n, input, geometry, ceil_mode, indices):
     batched = _batch_of(name, n, input, *geometry, ceil_mode)
     _no_kernel(name, input)
     x = input if batched else input.unsqueeze(0)
@@ -512,12 +515,9 @@ def _one(value, label):
     return int(value)
 
 
-def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indices):
-    if input.dim() not in (2, 3):
-        raise RuntimeError(
-            "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but "
-            f"got:{list(input.shape)}"
-        )
+@functools.lru_cache(1024)
+def _window1d(length, kernel_size, stride, padding, dilation, ceil_mode):
+    """The geometry (1, *) of max_pool1d; torch's refusals of others."""
     k = _one(kernel_size, "kernel_size")
     s = k if _none(stride) else _one(stride, "stride")
     p, d = _one(padding, "padding"), _one(dilation, "dilation")
@@ -533,12 +533,23 @@ def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indice
         raise RuntimeError(
             f"max_pool1d() padding should be at most half of kernel size, but got padding={p} and kernel_size={k}"
         )
-    (out,) = PoolGeometry((k,), (s,), (p,), (d,)).output_size(input.shape[-1:], ceil_mode)
+    (out,) = PoolGeometry((k,), (s,), (p,), (d,)).output_size((length,), ceil_mode)
     if out <= 0:
         raise RuntimeError(f"max_pool1d() Invalid computed output size: {out}")
+    return (1, k), (1, s), (0, p), (1, d)
+
+
+def _max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, indices):
+    if input.dim() not in (2, 3):
+        raise RuntimeError(
+            "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but "
+            f"got:{list(input.shape)}"
+        )
+    lists = (kernel_size, stride, padding, dilation)
+    window = _window1d(input.shape[-1], *[tuple(v) if v.__class__ is list else v for v in lists], ceil_mode)
     if not indices and not input.requires_grad:  # torch has a kernel of its own for that
         refuse("max_pool1d_impl", input._array, "iubc")
-    result = _max_pool("max_pool2d", 2, input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode, indices)
+    result = _max_pool_of("max_pool2d", 2, input.unsqueeze(-2), window, ceil_mode, indices)
     return tuple(r.squeeze(-2) for r in result) if indices else result.squeeze(-2)
 
 

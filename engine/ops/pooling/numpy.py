@@ -118,6 +118,17 @@ def reduce(xp: Any, x: Any, geometry: PoolGeometry, out: Any, largest: bool) -> 
 
 def spread(xp: Any, g: Any, size: Any, geometry: PoolGeometry) -> Any:
     """The transpose of summing windows: each value added to all of its window.  (N, C, *out) -> (N, C, *size)."""
+    kernel, stride, padding, _ = geometry
+    if (
+        tuple(kernel) == tuple(stride)
+        and not any(padding)
+        and all(n == m * k for n, m, k in zip(size, g.shape[2:], kernel))
+    ):
+        result = xp.empty((*g.shape[:2], *size), g.dtype)  # windows side by side that hold each place once
+        parts = [n for m, k in zip(g.shape[2:], kernel) for n in (m, k)]
+        ones = [n for m in g.shape[2:] for n in (m, 1)]
+        result.reshape(*g.shape[:2], *parts)[...] = g.reshape(*g.shape[:2], *ones)
+        return result
     result = xp.empty((*g.shape[:2], *size), g.dtype)
     for block in blocks(result):
         part = g[block]

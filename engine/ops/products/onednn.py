@@ -58,10 +58,10 @@ class _Products(Fast):
         """np.matmul of matrices, or of stacks of them."""
         if min(a.ndim, b.ndim) < 2 or not _worth(*a.shape[-2:], b.shape[-1]) or not a.dtype == b.dtype == np.float32:
             return Fast.matmul(a, b, out)
-        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
         if out is None:
             out = empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
-        left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+        left, right = (x if x.shape[:-2] == lead else np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
         for at in np.ndindex(lead):
             _multiply(products.straight(np, left[at]), products.straight(np, right[at]), out[at])
         return out
@@ -116,6 +116,14 @@ def _mm(xp, input, mat2):
 
 
 _ONE_ROW = 1 << 16  # elements of a weight from which reading it is most of the work
+_ALONE = 1 << 19  # elements of a weight up to which one thread reads it as quickly as several
+
+
+def _by_blas(rows: Any, weight: Any) -> bool:
+    """Return whether BLAS is the fastest of one row: it reads a weight as it is, sgemm packs it."""
+    if rows.shape[0] != 1 or not rows.dtype == weight.dtype == np.float32 or not weight.flags.forc:
+        return False
+    return weight.size <= _ALONE or get_num_threads() == 1
 
 
 @functools.cache
@@ -145,14 +153,17 @@ def _one_row(row: Any, weight: Any, bias: Any) -> Any:
 
 
 @kernel(products.linear, "onednn")
-def _linear(xp, input, weight, bias=None):
+def linear(xp, input, weight, bias=None):
+    """`products.linear` by sgemm, by a primitive of so many rows, or by generated code."""
     if not input.ndim or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         return NotImplemented
     outputs, width = weight.shape
     if bias is not None and bias.shape not in ((outputs,), (1,), ()):
         return NotImplemented
     rows = input if input.ndim == 2 else input.reshape(-1, width)
-    if rows.shape[0] == 1 and weight.size >= _ONE_ROW and (found := _one_row(rows, weight, bias)) is not NotImplemented:
+    if weight.size < _ONE_ROW or rows.shape[0] != 1 or _by_blas(rows, weight):
+        return _rows(input, rows, weight, bias)
+    if (found := _one_row(rows, weight, bias)) is not NotImplemented:
         return found if input.ndim == 2 else found.reshape(*input.shape[:-1], outputs)
     return _rows(input, rows, weight, bias)
 
@@ -165,6 +176,11 @@ def _rows(input: Any, rows: Any, weight: Any, bias: Any) -> Any:
         return found if input.ndim == 2 or found is NotImplemented else found.reshape(*input.shape[:-1], outputs)
     if not _worth(input.size // max(1, width), width, outputs) or not usable(input, weight, bias):
         return NotImplemented
+    if _by_blas(rows, weight):
+        made = rows.dot(weight.T)
+        if bias is not None:
+            made += bias
+        return made if input.ndim == 2 else made.reshape(*input.shape[:-1], outputs)
     made = empty((rows.shape[0], outputs), input.dtype)
     contiguous = rows.flags.c_contiguous and weight.flags.c_contiguous
     if contiguous and (rows.shape[0] in _BATCH or _repeated(rows.shape[0], weight.shape)):

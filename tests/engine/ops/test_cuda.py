@@ -39,7 +39,8 @@ layer_norm_inference le leaky_relu leaky_relu_backward lerp_number lerp_tensor l
 log_softmax log_softmax_backward logaddexp logical_and logical_not logical_or logical_xor logit logsigmoid lt
 masked_fill_value max_all max_dim maximum mean min_all min_dim minimum mish mish_backward mul
 native_layer_norm ne neg normalize_groups plus_noisy pow prod_all prod_dim reciprocal relu remainder round
-rsqrt sgn sigmoid sigmoid_backward sign silu silu_backward sin softmax softmax_backward softmax_nll_backward
+rms_norm_train rsqrt sgn sigmoid sigmoid_backward sign silu silu_backward sin softmax softmax_backward
+softmax_nll_backward
 softmax_nll_maps softmax_nll_rows softmax_nll_smoothed softplus softplus_backward softshrink sqrt square
 std_of sub sum tan tanh tanh_backward threshold threshold_backward true_div trunc var_of where_tensors xlogy
 """.split()

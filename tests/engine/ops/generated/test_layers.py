@@ -160,3 +160,32 @@ def test_cat() -> None:
     variant = generated.variant_of(OPS["cat"], small=True)
     for given in ([x, y[:, :0]], [x, z.transpose(0, 2, 1)], [x, np.zeros((2, 1, 5), "bool")], [x, y.astype("int8")]):
         assert variant(np, given, 1) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "shape,groups", [((2, 6, 7, 9), 2), ((3, 8), 4), ((1, 4, 5), 4), ((5, 6, 2, 3, 4), 1), ((2, 64, 8, 8), 32)]
+)
+def test_gradients_of_group_norm(shape: tuple[int, ...], groups: int, dtype: str) -> None:
+    x, g, weight = arrays(shape, shape, (shape[1],), dtype=dtype)
+    mean, rstd = OPS["normalize_groups"].kernel(np, x + 3, groups, None, None, 0.1)[1:]
+    for w in (weight, None):
+        agree("native_group_norm_backward", g, x + 3, mean, rstd, w, groups, 0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape,last", [((3, 5, 48), 1), ((2, 3, 7), 2), ((300, 700), 1), ((4, 5), 2), ((130, 1), 1)])
+def test_gradients_of_normalized_rows(shape: tuple[int, ...], last: int, dtype: str) -> None:
+    size = shape[-last:]
+    x, g, weight = arrays(shape, shape, size, dtype=dtype)
+    _, mean, rstd = OPS["native_layer_norm"].kernel(np, x + 3, size, None, None, 0.1)
+    for w in (weight, None):
+        agree("native_layer_norm_backward", g, x + 3, mean, rstd, w, size, 0.1)
+        agree("rms_norm_backward", g, x, rstd, w, size, 0.1)
+        if len(shape) > last:
+            agree("native_layer_norm_backward", np.asfortranarray(g), x + 3, mean, rstd, w, size, 0.1)
+    half = x.astype("float16"), g.astype("float16")
+    if len(shape) > last:
+        agree(
+            "native_layer_norm_backward", *half[::-1], mean.astype("float32"), rstd.astype("float32"), None, size, 0.1
+        )

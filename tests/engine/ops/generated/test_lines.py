@@ -45,6 +45,32 @@ def test_resampling_and_its_gradient(name: str, shape: tuple[int, ...], spec: An
     agree("resampled_backward", g, spec)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "size", [(128, 60, 7, 7), (54, 53, 7, 5), (28, 28, 7, 7), (3, 4, 7, 9), (20, 40, 1, 7), (1, 9, 1, 2)]
+)
+def test_means_of_parts_of_images(size: tuple[int, int, int, int], dtype: str) -> None:
+    h, w, rows, m = size
+    spec = (("adaptive", h, rows, False, None), ("adaptive", w, m, False, None))
+    x, g = arrays((2, 3, h, w), (2, 3, rows, m), dtype=dtype)
+    x[0, 0, 0, 0], x[1, 2, 0, -1] = np.nan, np.inf
+    agree("adaptive_average2d", x, spec)
+    agree("resampled_backward", g, spec)
+
+
+@pytest.mark.parametrize("taps", [(4, 4), (7, 9), (30, 5)])
+def test_means_of_large_windows_side_by_side(taps: tuple[int, int]) -> None:
+    (x,) = arrays((2, 3, 30, 29))
+    agree("avg_pool2d_values", x, taps, taps, (0, 0), False, True, None)
+    assert left("avg_pool2d_values", x, taps, (1, 1), (0, 0), False, True, None)
+    assert left("avg_pool2d_values", x, taps, taps, (0, 0), False, True, 2)
+
+
+def test_means_of_parts_of_more_lines_than_are_added_in_float32_are_left() -> None:
+    (x,) = arrays((1, 1, 1000, 4))
+    assert left("adaptive_average2d", x, (("adaptive", 1000, 3, False, None), ("adaptive", 4, 3, False, None)))
+
+
 def test_resampling_of_many_elements_to_one_is_left() -> None:
     (x,) = arrays((1, 2, 100))
     assert left("adaptive_average1d", x, (("adaptive", 100, 2, False, None),))

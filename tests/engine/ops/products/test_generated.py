@@ -58,6 +58,7 @@ def test_linear_takes_it_and_keeps_its_result(monkeypatch: pytest.MonkeyPatch) -
     plain = products.one_row
     monkeypatch.setattr(products, "one_row", lambda *given: calls.append(given[2].shape) or plain(*given))
     monkeypatch.setattr(choosing, "_left", [0])
+    monkeypatch.setattr(blas, "_by_blas", lambda *given: False)
     blas._generated.cache_clear()
     linear, x = engine.nn.functional.linear, engine.randn(1, 1, 512)
     weight, bias = engine.randn(256, 512), engine.randn(256)
@@ -70,6 +71,24 @@ def test_linear_takes_it_and_keeps_its_result(monkeypatch: pytest.MonkeyPatch) -
         turned = linear(y, w.t().contiguous().t(), b)
         assert calls == [(256, 512)] and engine.allclose(turned.float(), one.float(), atol=near)
     blas._generated.cache_clear()
+
+
+@pytest.mark.skipif(not onednn.is_available(), reason="numpy's BLAS serves where oneDNN is not")
+@pytest.mark.parametrize("bias", [(), (1,), (512,), None])
+def test_one_row_of_a_moderate_weight_is_a_product_of_blas(bias: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.ops.products import onednn as blas
+
+    def refused(*given: Any) -> Any:
+        raise AssertionError("packed")
+
+    monkeypatch.setattr(blas, "_gemm", refused)
+    monkeypatch.setattr(blas, "_one_row", refused)
+    x, weight = engine.randn(1, 1, 600), engine.randn(512, 600)
+    added = None if bias is None else engine.randn(bias)
+    for w in (weight, weight.t().contiguous().t()):
+        got = engine.nn.functional.linear(x, w, added)
+        want = x.double() @ weight.double().t() + (0 if added is None else added.double())
+        assert got.shape == (1, 1, 512) and engine.allclose(got.double(), want, atol=1e-3)
 
 
 # --- the steps of a recurrent layer
