@@ -29,6 +29,17 @@ class Jobs(Kernel):
         """A vector of a constant."""
         return self.constant(value, f"{type}*{self.lanes}")
 
+    def vector_of(self, numbers: Sequence[float]) -> Value:
+        """A vector of given numbers."""
+        values = tuple([self.constant(number, "float32") for number in numbers])
+        self._add(Do(made := self._new(f"float32*{self.lanes}"), "table", values))
+        return made
+
+    def looked_up(self, table: Value, places: Value) -> Value:
+        """The numbers of a table of 16 at the places that the lowest four bits of 16 lanes of int32 say (AVX-512)."""
+        self._add(Do(made := self._new(table.type), "looked_up", (places, table)))
+        return made
+
     def total(self, vector: Value) -> Value:
         """The sum of the lanes of a vector, in any order."""
         self._add(Do(made := self._new(element(vector.type)), "total", (vector,)))

@@ -170,6 +170,11 @@ class JobPrinter(Printer):
             first = self.emit(f"insertelement {vector} poison, {one} {half or text}, i64 0")
             all_ = self.emit(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
             return all_ if half is None else self.emit(f"fpext {vector} {all_} to {result}")
+        if s.op == "table":
+            return self.emit(f"freeze {result} <{', '.join(f'float {self._text(a)}' for a in s.args)}>")
+        if s.op == "looked_up":
+            table, places = self._text(s.args[1]), self._text(s.args[0])
+            return self.emit(f"call {result} @llvm.x86.avx512.permvar.sf.512({result} {table}, <16 x i32> {places})")
         if s.op == "total":
             name = f"llvm.vector.reduce.fadd.v{self.kernel.lanes}f{8 * ITEMSIZE[s.result.type]}"
             return self.emit(f"call reassoc {result} @{name}({result} -0.0, {llvm_type(kind)} {self._text(s.args[0])})")

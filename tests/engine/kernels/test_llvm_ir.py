@@ -142,3 +142,12 @@ def test_vectors_are_transposed(lanes: int) -> None:
     assert [row.type for row in made] == [f"float32*{lanes}"] * lanes
     text = llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
     assert text.count("shufflevector") == lanes * (lanes.bit_length() - 1)
+
+
+def test_a_table_of_sixteen_is_looked_up_in_one_instruction() -> None:
+    k = Jobs("k", 16, ("x", "out"), 2, {"x": "int32"})
+    x, out = k.arrays
+    k.store(out, 0, k.looked_up(k.vector_of([0.5 * n for n in range(16)]), k.vector(x)))
+    text = llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
+    assert text.count("call <16 x float> @llvm.x86.avx512.permvar.sf.512") == 1
+    assert "declare <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float>, <16 x i32>)" in text
