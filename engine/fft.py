@@ -104,6 +104,8 @@ def _one(name: str, kind: str, forward: bool, x: Tensor, n: int | None, dim: int
         return fft_c2r(x, (d,), _norm(norm, forward), points)
     x = padded(x, d, _points(have if n is None else n))
     if kind == "c2c":
+        if real and forward:
+            return fft_r2c(x, (d,), _norm(norm, True), False)
         return _of_real(real, fft_c2c(_as_complex(x), (d,), _norm(norm, forward), forward), forward, x)
     result = fft_r2c(x, (d,), _norm(norm, forward), True)
     return result if forward else result.conj()
@@ -151,11 +153,13 @@ def _resized(x: Tensor, dims: Sequence[int], sizes: Sequence[int]) -> Tensor:
 
 
 def _many_c2c(x: Tensor, s: _Dims, dim: _Dims, norm: str | None, forward: bool) -> Tensor:
-    x = _as_complex(x)
+    x = _as_float(x) if forward else _as_complex(x)
     dims, sizes = _sizes(x, s, dim)
     x = _resized(x, dims, _checked(x, dims, sizes))
     mode = _norm(norm, forward)
-    return fft_c2c(x, tuple(dims), mode, forward) if dims else x.clone()
+    if dims and not x.dtype.is_complex:
+        return name_node(fft_r2c(x, tuple(dims), mode, False), "FftC2CBackward0")
+    return fft_c2c(x, tuple(dims), mode, forward) if dims else _as_complex(x).clone()
 
 
 def _many_r2c(name: str, x: Tensor, s: _Dims, dim: _Dims, norm: str | None) -> Tensor:

@@ -273,7 +273,7 @@ class _Printer:
             self(f"{s.variable.name} = {self._text(s.value)};")
         elif isinstance(s, form.Reduce):
             self._reduce(s)
-        elif not isinstance(s, form.View | form.Either):  # of jobs
+        elif isinstance(s, form.Loop | form.When | form.Each | form.Once):  # the others are of jobs
             self(self._head(s) + " {")
             self._block(s.body)
             self("}")

@@ -224,6 +224,35 @@ class Store:
 
 
 @dataclass(slots=True)
+class Gather:
+    """results = vectors of what stands at the indices: a number of each for one result, of each two neighbours for two.
+
+    One index: the vectors, or their pairs, begin there.
+    """
+
+    results: tuple[Value, ...]
+    array: Array
+    indices: tuple[Value, ...]
+
+
+@dataclass(slots=True)
+class Scatter:
+    """Store vectors as `Gather` reads them."""
+
+    array: Array
+    indices: tuple[Value, ...]
+    values: tuple[Value, ...]
+
+
+@dataclass(slots=True)
+class Transpose:
+    """results: as many vectors as each has lanes, with rows and columns exchanged."""
+
+    results: tuple[Value, ...]
+    rows: tuple[Value, ...]
+
+
+@dataclass(slots=True)
 class Variable:
     """A value that `Set` changes."""
 
@@ -286,7 +315,23 @@ class Reduce:
     value: Value
 
 
-Statement = Do | View | Either | Load | Store | Variable | Set | Loop | When | Each | Once | Reduce
+Statement = (
+    Do
+    | View
+    | Either
+    | Load
+    | Store
+    | Gather
+    | Scatter
+    | Transpose
+    | Variable
+    | Set
+    | Loop
+    | When
+    | Each
+    | Once
+    | Reduce
+)
 
 
 class Kernel:

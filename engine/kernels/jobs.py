@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from engine.kernels.form import Array, Do, Kernel, Value, call, element, where
+from engine.kernels.form import Array, Do, Gather, Kernel, Scatter, Transpose, Value, call, element, where
 
 __all__ = ["Jobs", "clamped", "inside", "least", "most"]
 
@@ -29,9 +29,44 @@ class Jobs(Kernel):
         """A vector of a constant."""
         return self.constant(value, f"{type}*{self.lanes}")
 
+    def vector_of(self, numbers: Sequence[float]) -> Value:
+        """A vector of given numbers."""
+        values = tuple([self.constant(number, "float32") for number in numbers])
+        self._add(Do(made := self._new(f"float32*{self.lanes}"), "table", values))
+        return made
+
+    def looked_up(self, table: Value, places: Value) -> Value:
+        """The numbers of a table of 16 at the places that the lowest four bits of 16 lanes of int32 say (AVX-512)."""
+        self._add(Do(made := self._new(table.type), "looked_up", (places, table)))
+        return made
+
     def total(self, vector: Value) -> Value:
         """The sum of the lanes of a vector, in any order."""
         self._add(Do(made := self._new(element(vector.type)), "total", (vector,)))
+        return made
+
+    def pairs(self, array: Array, indices: Sequence[Value]) -> tuple[Value, Value]:
+        """Vectors of the numbers at the indices and of those behind them; one index: of all pairs from there on."""
+        type = f"{array.type}*{self.lanes}"
+        self._add(Gather(made := (self._new(type), self._new(type)), array, tuple(indices)))
+        return made
+
+    def gathered(self, array: Array, indices: Sequence[Value]) -> Value:
+        """A vector of the numbers at the indices."""
+        self._add(Gather((made := self._new(f"{array.type}*{self.lanes}"),), array, tuple(indices)))
+        return made
+
+    def store_pairs(self, array: Array, indices: Sequence[Value], values: tuple[Value, Value]) -> None:
+        """Store two vectors as `pairs` reads them."""
+        self._add(Scatter(array, tuple(indices), values))
+
+    def scatter(self, array: Array, indices: Sequence[Value], value: Value) -> None:
+        """Store a vector's numbers at the indices."""
+        self._add(Scatter(array, tuple(indices), (value,)))
+
+    def transposed(self, rows: Sequence[Value]) -> tuple[Value, ...]:
+        """As many vectors as each has lanes, with rows and columns exchanged."""
+        self._add(Transpose(made := tuple([self._new(row.type) for row in rows]), tuple(rows)))
         return made
 
     def variables(self, starts: Sequence[Value]) -> list[Value]:

@@ -55,6 +55,12 @@ class JobPrinter(Printer):
         elif isinstance(s, form.Either):
             first, second = self.bound[s.first.name], self.bound[s.second.name]
             self.bound[s.result.name] = self.emit(f"select i1 {self._text(s.condition)}, ptr {first}, ptr {second}")
+        elif isinstance(s, form.Gather):
+            self._gather(s)
+        elif isinstance(s, form.Scatter):
+            self._scatter(s)
+        elif isinstance(s, form.Transpose):
+            self._transpose(s)
         elif isinstance(s, form.Loop):
 
             def turn(register: str) -> None:
@@ -64,6 +70,67 @@ class JobPrinter(Printer):
             self._for(self._text(s.begin), self._text(s.end), turn, self._text(s.step))
         else:
             super()._statement(s)
+
+    def _together(self, s: form.Gather | form.Scatter, width: int) -> tuple[str, str, list[str]]:
+        """(type of the elements that are read or stored at once, that of a vector of them, their addresses)."""
+        item, lanes = ITEMSIZE[s.array.type], self.kernel.lanes
+        one = llvm_type(s.array.type) if width == 1 else f"i{8 * item * width}"
+        base, of = self.bound[s.array.name], llvm_type(s.array.type)
+        places = [self.emit(f"getelementptr {of}, ptr {base}, i64 {self._text(i)}") for i in s.indices]
+        return one, f"<{lanes} x {one}>", places
+
+    def _gather(self, s: form.Gather) -> None:
+        lanes, width, align = self.kernel.lanes, len(s.results), ITEMSIZE[s.array.type]
+        one, vector, places = self._together(s, width)
+        if len(places) == 1:
+            found = self.emit(f"load {vector}, ptr {places[0]}, align {align}")
+        else:
+            found = "poison"
+            for lane, place in enumerate(places):
+                raw = self.emit(f"load {one}, ptr {place}, align {align}")
+                found = self.emit(f"insertelement {vector} {found}, {one} {raw}, i64 {lane}")
+        if width == 1:
+            self.bound[s.results[0].name] = found
+            return
+        both = f"<{width * lanes} x {llvm_type(s.array.type)}>"
+        found = self.emit(f"bitcast {vector} {found} to {both}")
+        for part, result in enumerate(s.results):
+            chosen = ", ".join(f"i32 {lane * width + part}" for lane in range(lanes))
+            self.bound[result.name] = self.emit(
+                f"shufflevector {both} {found}, {both} poison, <{lanes} x i32> <{chosen}>"
+            )
+
+    def _scatter(self, s: form.Scatter) -> None:
+        lanes, width, align = self.kernel.lanes, len(s.values), ITEMSIZE[s.array.type]
+        one, vector, places = self._together(s, width)
+        value = self._text(s.values[0])
+        if width == 2:
+            type, both = llvm_type(s.values[0].type), f"<{2 * lanes} x {llvm_type(s.array.type)}>"
+            chosen = ", ".join(f"i32 {lane}, i32 {lane + lanes}" for lane in range(lanes))
+            mixed = f"{type} {value}, {type} {self._text(s.values[1])}, <{2 * lanes} x i32> <{chosen}>"
+            value = self.emit(f"bitcast {both} {self.emit(f'shufflevector {mixed}')} to {vector}")
+        if len(places) == 1:
+            self(f"store {vector} {value}, ptr {places[0]}, align {align}")
+            return
+        for lane, place in enumerate(places):
+            self(f"store {one} {self.emit(f'extractelement {vector} {value}, i64 {lane}')}, ptr {place}, align {align}")
+
+    def _transpose(self, s: form.Transpose) -> None:
+        """Exchange blocks of 1, 2, 4, ... lanes between rows as far apart."""
+        lanes, rows = self.kernel.lanes, [self._text(row) for row in s.rows]
+        type = llvm_type(s.rows[0].type)
+        apart = 1
+        while apart < lanes:
+            for low in range(lanes):
+                if low & apart:
+                    continue
+                a, b = rows[low], rows[low + apart]
+                for place, more in ((low, 0), (low + apart, apart)):
+                    chosen = [lane + more if not lane & apart else lanes + lane - apart + more for lane in range(lanes)]
+                    order = ", ".join(f"i32 {lane}" for lane in chosen)
+                    rows[place] = self.emit(f"shufflevector {type} {a}, {type} {b}, <{lanes} x i32> <{order}>")
+            apart *= 2
+        self.bound.update({result.name: text for result, text in zip(s.results, rows)})
 
     def _load(self, s: form.Load) -> str:
         if "*" not in s.result.type and s.array.type != "float16":
@@ -103,6 +170,11 @@ class JobPrinter(Printer):
             first = self.emit(f"insertelement {vector} poison, {one} {half or text}, i64 0")
             all_ = self.emit(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
             return all_ if half is None else self.emit(f"fpext {vector} {all_} to {result}")
+        if s.op == "table":
+            return self.emit(f"freeze {result} <{', '.join(f'float {self._text(a)}' for a in s.args)}>")
+        if s.op == "looked_up":
+            table, places = self._text(s.args[1]), self._text(s.args[0])
+            return self.emit(f"call {result} @llvm.x86.avx512.permvar.sf.512({result} {table}, <16 x i32> {places})")
         if s.op == "total":
             name = f"llvm.vector.reduce.fadd.v{self.kernel.lanes}f{8 * ITEMSIZE[s.result.type]}"
             return self.emit(f"call reassoc {result} @{name}({result} -0.0, {llvm_type(kind)} {self._text(s.args[0])})")

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import builtins
+import functools
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,13 @@ def check_type(array: Any) -> None:
         raise RuntimeError(f"Unsupported dtype {scalar_name(array)}")
 
 
+@functools.cache
+def _generated() -> ModuleType:
+    from engine.ops.generated import spectra  # for the weight: with the first transform
+
+    return spectra
+
+
 # --- the three kinds
 
 
@@ -48,72 +57,81 @@ def fft_c2c(xp, input, dim, norm, forward):
     check_type(input)
     if not dim:
         return input.copy()
-    if forward:
-        return transform(xp, "fftn", input, axes=dim, norm=_FORWARD[norm])
-    return transform(xp, "ifftn", input, axes=dim, norm=_INVERSE[norm])
+    name, scaled = ("fftn", _FORWARD[norm]) if forward else ("ifftn", _INVERSE[norm])
+    plain = lambda: transform(xp, name, input, axes=dim, norm=scaled)
+    return plain() if xp.fft is not np.fft else _generated().complex_lines(input, dim, norm, not forward, plain)
 
 
-def _r2c_slope(grad: Tensor, dim: tuple[int, ...], norm: int, onesided: bool, shape: tuple[int, ...]) -> Tensor:
+def _scaled_middle(xp: Any, spectra: Any, axis: int, points: int, factor: float) -> Any:
+    """Half spectra of `points` real numbers with each frequency that stands for two times a factor."""
+    factors = xp.ones(spectra.shape[axis], spectra.real.dtype)
+    factors[1 : (points + 1) // 2] = factor
+    return spectra * factors.reshape([-1 if d == axis % spectra.ndim else 1 for d in range(spectra.ndim)])
+
+
+def _r2c_slope(
+    grad: Tensor, dim: tuple[int, ...], norm: int, onesided: bool, middle: float, shape: tuple[int, ...]
+) -> Tensor:
     if onesided:
-        last = dim[-1]
-        grad = padded(grad, last, shape[last])
+        return fft_c2r(grad, dim, norm, shape[dim[-1]], 0.5 * middle)
     return fft_c2c(grad, dim, norm, False).real
 
 
 @op(node="FftR2CBackward0", public=False, method=False, keeps=("input",))
-@derivative(input=lambda grad, dim, norm, onesided, input_shape: _r2c_slope(grad, dim, norm, onesided, input_shape))
+@derivative(
+    input=lambda grad, dim, norm, onesided, middle, input_shape: _r2c_slope(
+        grad, dim, norm, onesided, middle, input_shape
+    )
+)
 @samples(
     lambda t: [
         (t(4), (0,), 0, True),
         (t(2, 5), (0, 1), 1, True),
         (t(2, 3), (1,), 2, False),
         (t(4, 3), (1, 0), 0, True),
+        (t(3, 6), (0, 1), 0, True, 2.0),
     ]
 )
-def fft_r2c(xp, input, dim, norm, onesided):
-    """The transform of real values; onesided: the last dim of `dim` keeps n // 2 + 1.
+def fft_r2c(xp, input, dim, norm, onesided, middle: float = 1.0):
+    """The transform of real values; onesided: the last dim of `dim` keeps n // 2 + 1, those that stand for two
+    frequencies times `middle`.
 
     input (*) real -> (*) complex.
     """
     check_type(input)
-    if onesided:
-        return transform(xp, "rfftn", input, axes=dim, norm=_FORWARD[norm])
-    return transform(xp, "fftn", input, axes=dim, norm=_FORWARD[norm])
 
+    def plain() -> Any:
+        made = transform(xp, "rfftn" if onesided else "fftn", input, axes=dim, norm=_FORWARD[norm])
+        return made if middle == 1 else _scaled_middle(xp, made, dim[-1], input.shape[dim[-1]], middle)
 
-def _c2r_slope(grad: Tensor, dim: tuple[int, ...], norm: int, shape: tuple[int, ...]) -> Tensor:
-    """Each of the frequencies kept once stands for two, but the first and (for even sizes) the last."""
-    result = fft_r2c(grad, dim, norm, True)
-    last = dim[-1]
-    double = grad._array.shape[last] - shape[last]
-    if double <= 0:
-        return result
-    from engine import backends
-
-    form = [1] * len(shape)
-    form[last] = shape[last]
-    weights = backends.xp_of(grad._array).ones(shape[last], grad._array.dtype)
-    weights[1 : 1 + double] = 2
-    return result * wrap(weights.reshape(form))
+    return plain() if xp.fft is not np.fft else _generated().real_lines(input, dim, norm, onesided, middle, plain)
 
 
 @op(node="FftC2RBackward0", public=False, method=False)
-@derivative(input=lambda grad, dim, norm, input_shape: _c2r_slope(grad, dim, norm, input_shape))
+@derivative(input=lambda grad, dim, norm, middle: fft_r2c(grad, dim, norm, True, 2.0 * middle))
 @samples(
     lambda t: [
         (t.complex(3), (0,), 2, 4),
         (t.complex(2, 3), (0, 1), 1, 5),
         (t.complex(3, 2), (1, 0), 0, 4),
+        (t.complex(3, 4), (0, 1), 0, 6, 0.5),
     ]
 )
-def fft_c2r(xp, input, dim, norm, last_dim_size):
-    """The inverse transform of a half spectrum to real values.
+def fft_c2r(xp, input, dim, norm, last_dim_size, middle: float = 1.0):
+    """The inverse transform of a half spectrum to real values; middle: a factor of what stands for two frequencies.
 
     input (*) complex -> (*) real, the last of `dim` of that size.
     """
     check_type(input)
-    sizes = [input.shape[d] for d in dim[:-1]] + [last_dim_size]
-    return transform(xp, "irfftn", input, s=sizes, axes=dim, norm=_INVERSE[norm])
+
+    def plain() -> Any:
+        given = input if middle == 1 else _scaled_middle(xp, input, dim[-1], last_dim_size, middle)
+        sizes = [input.shape[d] for d in dim[:-1]] + [last_dim_size]
+        return transform(xp, "irfftn", given, s=sizes, axes=dim, norm=_INVERSE[norm])
+
+    if xp.fft is not np.fft:
+        return plain()
+    return _generated().half_spectra(input, dim, norm, last_dim_size, middle, plain)
 
 
 def like(tensor: Tensor, values: np.ndarray, dtype: Any = None) -> Tensor:

@@ -227,6 +227,14 @@ class recurrent_backward(NamedTuple):
     c0: Tensor
     weights: Tensor
 
+class rms_norm_backward(NamedTuple):
+    input: Tensor
+    weight: Tensor
+
+class rms_norm_train(NamedTuple):
+    output: Tensor
+    rstd: Tensor
+
 class rnn_layer(NamedTuple):
     output: Tensor
     h: Tensor

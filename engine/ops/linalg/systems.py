@@ -192,7 +192,7 @@ def _lu_solved(xp: Any, lu: Any, order: Any, b: Any) -> Any:
     return triangular(xp, lu, triangular(xp, lu, permuted, False, True), True, False)
 
 
-@op(node="LinalgInvExBackward0")
+@op(node="LinalgInvExBackward0", large=256, generated="many")
 @derivative(input=lambda grad, result: -matmul(mH(result), matmul(grad, mH(result))))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),), (t(0, 0),), (t.complex(2, 2),)])
 def inverse(xp, input):
@@ -268,7 +268,7 @@ def identity(like: Tensor, n: int, dtype: Any = None) -> Tensor:
     return wrap(backends.xp_of(array).eye(n, dtype=dtype or array.dtype))
 
 
-@op(public=False, method=False, tensors=("A",))
+@op(public=False, method=False, tensors=("A",), large=256, generated="many")
 @derivative(A=lambda grad, A, result: _det_slope(grad, A, result))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),), (t.complex(2, 2),)])
 def linalg_det(xp, A):
@@ -302,7 +302,7 @@ def _slogdet_slope(g_sign: Tensor | None, g_log: Tensor | None, A: Tensor, sign:
     return linalg_solve_system(mH(A), eye_like(A) * scale.unsqueeze(-1).unsqueeze(-1), check=mode.enabled)
 
 
-@op(public=False, method=False, tensors=("A",), returns=("sign", "logabsdet"))
+@op(public=False, method=False, tensors=("A",), returns=("sign", "logabsdet"), large=256, generated="many")
 @derivative(A=lambda grad0, grad1, A, result0: _slogdet_slope(grad0, grad1, A, result0))
 @samples(lambda t: [(t(3, 3),), (t(2, 2, 2),), (t.complex(2, 2),)])
 def linalg_slogdet(xp, A):
@@ -519,7 +519,7 @@ def _system_slope(
     return slope, g.sum_to_size(shape) if needs[1] else None
 
 
-@op(public=False, method=False, tensors=("A", "B"), node="LinalgSolveExBackward0")
+@op(public=False, method=False, tensors=("A", "B"), node="LinalgSolveExBackward0", large=256, generated="many")
 @joint_derivative(
     "A",
     "B",

@@ -7,6 +7,7 @@ import pytest
 
 from engine.kernels import llvm_columns, llvm_ir, llvm_jobs, rows
 from engine.kernels.form import FormError, Kernel, call
+from engine.kernels.jobs import Jobs
 
 
 def _scaled() -> Kernel:
@@ -118,3 +119,35 @@ def test_loops_that_store_in_order_are_left_as_they_are() -> None:
     with k.each(n) as i:
         k.store(out, i, k.load(x, i))
     assert llvm_ir.printed(k, "added").count("vectorize.enable") == 1
+
+
+@pytest.mark.parametrize("lanes", [4, 16])
+def test_numbers_of_several_places_become_vectors(lanes: int) -> None:
+    k = Jobs("k", lanes, ("x", "out"), 2)
+    x, out = k.arrays
+    places = [k.begin * lane for lane in range(lanes)]
+    pair = k.pairs(x, places)
+    k.store_pairs(out, [k.begin], pair)
+    k.scatter(out, places, k.gathered(x, places))
+    text = llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
+    assert text.count("load i64, ptr") == lanes and text.count("load float, ptr") == lanes  # a pair at once
+    assert text.count("store float") == lanes and text.count(f"store <{lanes} x i64>") == 1
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_vectors_are_transposed(lanes: int) -> None:
+    k = Jobs("k", lanes, ("x",), 1)
+    rows = [k.vector(k.arrays[0], lane * lanes) for lane in range(lanes)]
+    made = k.transposed(rows)
+    assert [row.type for row in made] == [f"float32*{lanes}"] * lanes
+    text = llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
+    assert text.count("shufflevector") == lanes * (lanes.bit_length() - 1)
+
+
+def test_a_table_of_sixteen_is_looked_up_in_one_instruction() -> None:
+    k = Jobs("k", 16, ("x", "out"), 2, {"x": "int32"})
+    x, out = k.arrays
+    k.store(out, 0, k.looked_up(k.vector_of([0.5 * n for n in range(16)]), k.vector(x)))
+    text = llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
+    assert text.count("call <16 x float> @llvm.x86.avx512.permvar.sf.512") == 1
+    assert "declare <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float>, <16 x i32>)" in text
