@@ -13,6 +13,10 @@ _gc.disable()  # thousands of functions are made below: collections find nothing
 # Note [Floating point warnings] in function_source.py
 _warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"engine\.")
 
+from engine.core.blas_waits import import_numpy as _import_numpy  # noqa: E402
+
+_import_numpy()
+
 import engine.ops.functions as _functions  # noqa: E402  # `from engine.ops` would ask for a family of the name
 from engine import dispatch as _dispatch  # noqa: E402
 from engine import ops  # noqa: E402, F401
