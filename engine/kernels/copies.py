@@ -28,12 +28,12 @@ def copied(dims: int, width: int) -> Callable[[str], Kernel]:
         for size, stride in zip(reversed(sizes), reversed(strides[1:])):
             base, left = base + left % size * stride, left // size
         begin = base + left * strides[0]
-        with k.loop(0, m) as line:
-            start, own = begin + line * apart, k.index * m + line
+        with k.loop(0, m) as at:
+            start, own = begin + at * apart, k.index * m + at
             if width:
-                values = [k.load(x, start + step * j) for j in range(width)]
-                for j, value in enumerate(values):
-                    k.store(out, own * width + j, value)
+                values = [k.load(x, start + step * place) for place in range(width)]
+                for place, value in enumerate(values):
+                    k.store(out, own * width + place, value)
             else:
                 with k.each(n) as j:
                     k.store(out, own * n + j, k.load(x, start + step * j))
