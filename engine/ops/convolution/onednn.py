@@ -47,7 +47,8 @@ def _in_steps(geometry: ConvGeometry, kernel: Sequence[int]) -> bool:
 
 def _taken(x: Array, stride: Sequence[int]) -> Array:
     """Return the elements that a convolution of single elements in steps reads, laid out as x is."""
-    view = x[(..., *[slice(None, None, s) for s in stride])]
+    every: tuple[slice, ...] = tuple([slice(None, None, s) for s in stride])
+    view = x[(slice(None), slice(None), *every)]
     if not (asks_channels_last(x) or lies_channels_last(x)):
         return view
     found = to_channels_last(view)
@@ -257,7 +258,8 @@ def _convolution_backward_input(
             return part
         whole = empty_image(size, grad_output, weight) if lies_channels_last(part) else np.empty(size, "float32")
         whole.view(np.ndarray).fill(0)
-        whole[(..., *[slice(0, (n - 1) * s + 1, s) for n, s in zip(g.shape[2:], geometry.stride)])] = part
+        every: tuple[slice, ...] = tuple([slice(0, (n - 1) * s + 1, s) for n, s in zip(g.shape[2:], geometry.stride)])
+        whole[(slice(None), slice(None), *every)] = part
         return whole
 
     def run() -> Array:
