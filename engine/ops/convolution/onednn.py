@@ -20,7 +20,7 @@ from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.ops import convolution
 from engine.ops.convolution.checks import check, transposed_shape
-from engine.ops.products.onednn import fast_products, linear
+from engine.ops.products.onednn import fast_products, linear_of_rows
 
 _refused: LRU[Hashable, bool] = LRU(1024)  # gradients that oneDNN has no fast code for
 
@@ -80,7 +80,7 @@ class _Linear:
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         rows, matrix = x.view(np.ndarray).reshape(x.shape[:2]), w.view(np.ndarray).reshape(w.shape[:2])
-        made = linear(np, rows, matrix, bias)
+        made = linear_of_rows(np, rows, matrix, bias)
         if made is NotImplemented:
             made = OPS["linear"].kernel(np, rows, matrix, bias)
         return _one_element(made, x, w)
