@@ -20,7 +20,7 @@ from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.ops import convolution
 from engine.ops.convolution.checks import check, transposed_shape
-from engine.ops.products.onednn import fast_products, linear
+from engine.ops.products.onednn import fast_products, linear_of_rows
 
 _refused: LRU[Hashable, bool] = LRU(1024)  # gradients that oneDNN has no fast code for
 
@@ -47,7 +47,8 @@ def _in_steps(geometry: ConvGeometry, kernel: Sequence[int]) -> bool:
 
 def _taken(x: Array, stride: Sequence[int]) -> Array:
     """Return the elements that a convolution of single elements in steps reads, laid out as x is."""
-    view = x[(..., *[slice(None, None, s) for s in stride])]
+    every: tuple[slice, ...] = tuple([slice(None, None, s) for s in stride])
+    view = x[(slice(None), slice(None), *every)]
     if not (asks_channels_last(x) or lies_channels_last(x)):
         return view
     found = to_channels_last(view)
@@ -79,7 +80,7 @@ class _Linear:
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         rows, matrix = x.view(np.ndarray).reshape(x.shape[:2]), w.view(np.ndarray).reshape(w.shape[:2])
-        made = linear(np, rows, matrix, bias)
+        made = linear_of_rows(np, rows, matrix, bias)
         if made is NotImplemented:
             made = OPS["linear"].kernel(np, rows, matrix, bias)
         return _one_element(made, x, w)
@@ -257,7 +258,8 @@ def _convolution_backward_input(
             return part
         whole = empty_image(size, grad_output, weight) if lies_channels_last(part) else np.empty(size, "float32")
         whole.view(np.ndarray).fill(0)
-        whole[(..., *[slice(0, (n - 1) * s + 1, s) for n, s in zip(g.shape[2:], geometry.stride)])] = part
+        every: tuple[slice, ...] = tuple([slice(0, (n - 1) * s + 1, s) for n, s in zip(g.shape[2:], geometry.stride)])
+        whole[(slice(None), slice(None), *every)] = part
         return whole
 
     def run() -> Array:

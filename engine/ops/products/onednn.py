@@ -153,7 +153,7 @@ def _one_row(row: Any, weight: Any, bias: Any) -> Any:
 
 
 @kernel(products.linear, "onednn")
-def linear(xp, input, weight, bias=None):
+def linear_of_rows(xp: Any, input: Any, weight: Any, bias: Any = None) -> Any:
     """`products.linear` by sgemm, by a primitive of so many rows, or by generated code."""
     if not input.ndim or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         return NotImplemented
