@@ -89,8 +89,6 @@ def _lstm_layer_backward(
 
 # --- single steps
 
-_STEP = 32  # passes over an element: of each unit some five functions
-
 
 def _new(xp: Any, like: Any, *widths: int) -> list[Any]:
     count, size = like.shape
@@ -102,7 +100,7 @@ def _lstm_gates(xp, inputs, share, cell):
     if not plain(cell, inputs, share):
         return NotImplemented
     found, (count, size) = _new(xp, cell, 1, 1, recurrent.KEPT), cell.shape
-    run(recurrent.lstm_gates, [inputs, share, cell, *found], [size], count, size * _STEP)
+    run(recurrent.lstm_gates, [inputs, share, cell, *found], [size], count, size)
     return tuple(found)
 
 
@@ -111,7 +109,7 @@ def _lstm_gates_backward(xp, grad_hidden, grad_cell, inputs, share, cell, kept):
     if not plain(cell, kept, grad_hidden, grad_cell):
         return NotImplemented
     found, (count, size) = _new(xp, cell, 4, 1), cell.shape
-    run(recurrent.lstm_gates_backward, [grad_hidden, grad_cell, kept, cell, *found], [size], count, size * _STEP)
+    run(recurrent.lstm_gates_backward, [grad_hidden, grad_cell, kept, cell, *found], [size], count, size)
     return tuple(found)
 
 
@@ -120,7 +118,7 @@ def _gru_gates(xp, inputs, share, state):
     if not plain(state, inputs, share):
         return NotImplemented
     found, (count, size) = _new(xp, state, 1, recurrent.KEPT), state.shape
-    run(recurrent.gru_gates, [inputs, share, state, *found], [size], count, size * _STEP)
+    run(recurrent.gru_gates, [inputs, share, state, *found], [size], count, size)
     return tuple(found)
 
 
@@ -129,5 +127,5 @@ def _gru_gates_backward(xp, grad_made, inputs, share, state, kept):
     if not plain(state, kept, grad_made):
         return NotImplemented
     found, (count, size) = _new(xp, state, 3, 3, 1), state.shape
-    run(recurrent.gru_gates_backward, [grad_made, kept, *found], [size], count, size * _STEP)
+    run(recurrent.gru_gates_backward, [grad_made, kept, *found], [size], count, size)
     return tuple(found)
