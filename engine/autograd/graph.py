@@ -203,6 +203,22 @@ def name_node(result: Any, name: str) -> Any:
     return result
 
 
+class Passing(Node):
+    """A node that torch has where here an output of another is: it passes the gradient on."""
+
+    __slots__ = ()
+
+    def apply(self, grads: list[Any], needs: Sequence[bool]) -> Sequence[Any]:
+        return tuple(grads)
+
+
+def name_output(result: Any, name: str) -> Any:
+    """`result`, one of the outputs of an operation just done, of a node of its own with that name."""
+    if result._edge is not None and result._view is None and mode.enabled:
+        result._edge = named(Passing, name)((result._edge,)), 0
+    return result
+
+
 class Shown(Node):
     """A node that torch has and that is part of another here: for those who walk the graph by `next_functions`."""
 

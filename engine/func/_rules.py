@@ -395,6 +395,13 @@ def _convolution(c: Call) -> Any:
     return found.reshape(found.shape[0], c.size, -1, *found.shape[2:]).transpose(0, 1)
 
 
+def _rows(c: Call) -> Any:
+    """Of independent rows (N, *): those of all slices are one batch."""
+    c.everywhere()
+    found = c.run(**{p: c[p].flatten(0, 1) for p in c.tensors()})
+    return [r.reshape(c.size, r.shape[0] // c.size, *r.shape[1:]) for r in found]
+
+
 def _layer_norm(c: Call) -> Any:
     scale = [p for p in ("weight", "bias") if p in c.mapped]
     if not scale:

@@ -32,6 +32,7 @@ from engine.func._rules import (
     _reshaped,
     _rms_norm,
     _rms_norm_backward,
+    _rows,
     _scaled_sum,
     _shifted,
     _squeeze,
@@ -75,6 +76,7 @@ from engine.ops.norm import rms
 from engine.ops.pointwise import math
 from engine.ops.pooling import adaptive as adaptive_pooling
 from engine.ops.products import addmm as products_add
+from engine.ops.recurrent import cells
 from engine.ops.special import gamma
 
 rule(
@@ -175,6 +177,7 @@ rule(_rms_norm_backward, rms.rms_norm_backward)
 rule(_attention, attention.attention)
 rule(_fold("running_mean", "running_var", "weight", "bias"), norm.batch_norm_eval)
 rule(_fold("weight", "bias"), norm_groups.normalize_groups)
+rule(_rows, cells.lstm_gates, cells.lstm_gates_backward, cells.gru_gates, cells.gru_gates_backward)
 rule(_nll, cross_entropy.softmax_nll_rows, cross_entropy.nll_loss_rows)
 rule(_all_lead, grids.constant_in)
 rule(

@@ -9,7 +9,7 @@ from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
-from engine.dispatch import composite, derivative, op, samples
+from engine.dispatch import composite, derivative, joint_derivative, op, samples
 from engine.ops.products import matmul, scalar_name
 from engine.tensor import Tensor
 
@@ -29,21 +29,20 @@ def _euclidean_ratio(grad: Tensor, result: Tensor) -> Tensor:
     return (grad / result).masked_fill(result == 0, 0)
 
 
-def _euclidean_first(grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]) -> Tensor:
-    ratio = _euclidean_ratio(grad, result)
-    return (x1 * ratio.sum(-1, True) - matmul(ratio, x2)).sum_to_size(shape)
-
-
-def _euclidean_second(grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, shape: tuple[int, ...]) -> Tensor:
-    ratio = _euclidean_ratio(grad, result).transpose(-2, -1)
-    return (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(shape)
+def _euclidean_formula(
+    grad: Tensor, x1: Tensor, x2: Tensor, result: Tensor, x1_shape: Any, x2_shape: Any, needs: Any
+) -> tuple[Any, Any]:
+    first, ratio = None, _euclidean_ratio(grad, result)
+    if needs[0]:
+        first = (x1 * ratio.sum(-1, True) - matmul(ratio, x2)).sum_to_size(x1_shape)
+    if not needs[1]:
+        return first, None
+    ratio = ratio.transpose(-2, -1)
+    return first, (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(x2_shape)
 
 
 @op(public=False, method=False, node="CdistBackward0")
-@derivative(
-    x1=lambda grad, x1, x2, result, x1_shape: _euclidean_first(grad, x1, x2, result, x1_shape),
-    x2=lambda grad, x1, x2, result, x2_shape: _euclidean_second(grad, x1, x2, result, x2_shape),
-)
+@joint_derivative("x1", "x2", by=_euclidean_formula)
 @samples(
     lambda t: [
         (t(3, 2), t(4, 2)),

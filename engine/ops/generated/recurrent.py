@@ -1,4 +1,5 @@
-"""Whole layers of LSTM over few sequences as generated kernels (the extra `jit`), of which Python starts one a layer.
+"""Whole layers of LSTM over few sequences as generated kernels (the extra `jit`), of which Python starts one a layer,
+and single steps of LSTM and GRU.
 
 They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
 """
@@ -13,6 +14,7 @@ from engine.dispatch import kernel
 from engine.kernels import recurrent
 from engine.ops import recurrent as rnn
 from engine.ops.generated.layers import plain, run
+from engine.ops.recurrent import cells
 
 _SEQUENCES = 8  # from which products of all sequences read the weight less often
 
@@ -83,3 +85,47 @@ def _lstm_layer_backward(
     arrays = [activations, cells, before, weight, grad_output, of_h, of_c, of_gates]
     run(recurrent.lstm_layer_backward, arrays, numbers, count, steps * size * size * 4)
     return of_gates, of_h, of_c, xp.matmul(of_gates.T, states), xp.zeros((0,), h0.dtype)
+
+
+# --- single steps
+
+
+def _new(xp: Any, like: Any, *widths: int) -> list[Any]:
+    count, size = like.shape
+    return [xp.empty((count, size * width), like.dtype) for width in widths]
+
+
+@kernel(cells.lstm_gates, "direct", only_launches=True)
+def _lstm_gates(xp, inputs, share, cell):
+    if not plain(cell, inputs, share):
+        return NotImplemented
+    found, (count, size) = _new(xp, cell, 1, 1, recurrent.KEPT), cell.shape
+    run(recurrent.lstm_gates, [inputs, share, cell, *found], [size], count, size)
+    return tuple(found)
+
+
+@kernel(cells.lstm_gates_backward, "direct", only_launches=True)
+def _lstm_gates_backward(xp, grad_hidden, grad_cell, inputs, share, cell, kept):
+    if not plain(cell, kept, grad_hidden, grad_cell):
+        return NotImplemented
+    found, (count, size) = _new(xp, cell, 4, 1), cell.shape
+    run(recurrent.lstm_gates_backward, [grad_hidden, grad_cell, kept, cell, *found], [size], count, size)
+    return tuple(found)
+
+
+@kernel(cells.gru_gates, "direct", only_launches=True)
+def _gru_gates(xp, inputs, share, state):
+    if not plain(state, inputs, share):
+        return NotImplemented
+    found, (count, size) = _new(xp, state, 1, recurrent.KEPT), state.shape
+    run(recurrent.gru_gates, [inputs, share, state, *found], [size], count, size)
+    return tuple(found)
+
+
+@kernel(cells.gru_gates_backward, "direct", only_launches=True)
+def _gru_gates_backward(xp, grad_made, inputs, share, state, kept):
+    if not plain(state, kept, grad_made):
+        return NotImplemented
+    found, (count, size) = _new(xp, state, 3, 3, 1), state.shape
+    run(recurrent.gru_gates_backward, [grad_made, kept, *found], [size], count, size)
+    return tuple(found)

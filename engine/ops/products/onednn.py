@@ -108,6 +108,8 @@ def _mm(xp, input, mat2):
         return _halves(input, mat2)
     if not _worth(*input.shape, mat2.shape[1]) or not usable(input, mat2):
         return NotImplemented
+    if _by_blas(input, mat2):
+        return input.dot(mat2)
     made = empty((input.shape[0], mat2.shape[1]), input.dtype)
     plain = input.shape[0] in _BATCH and input.flags.c_contiguous and mat2.flags.f_contiguous
     if plain and arrays.matmul(input, mat2, made):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 
-from engine.autograd.graph import name_node
+from engine.autograd.graph import name_node, name_output
 from engine.autograd.versions import guard, own
 from engine.backends.cpu.relayout import in_torch_order
 from engine.core import dtypes
@@ -16,13 +16,24 @@ from engine.core.grad_mode import mode, no_grad
 from engine.dispatch import composite, joint_derivative, op, samples
 from engine.dispatch.arguments import check_elements
 from engine.ops._vjp import WHY
-from engine.ops.activation import relu, sigmoid, tanh
+from engine.ops.activation import relu, tanh
 from engine.ops.convolution.weights import lay_weight
 from engine.ops.joining import cat, stack
 from engine.ops.products import linear
 from engine.ops.random.dropout import dropout as _dropout
 from engine.ops.recurrent import numpy as by_numpy
-from engine.ops.recurrent.twins import gru_step, gru_twin, like, lstm_twin, simple_twin, start, twice, wide
+from engine.ops.recurrent.cells import fits, gru_gates, lstm_gates
+from engine.ops.recurrent.twins import (
+    gru_step_of,
+    gru_twin,
+    like,
+    lstm_step_of,
+    lstm_twin,
+    simple_twin,
+    start,
+    twice,
+    wide,
+)
 from engine.tensor import Tensor
 
 _WORTH = 1 << 13  # elements of a weight from which packing it for every use is felt
@@ -592,9 +603,11 @@ def lstm_cell(
     if len(hx) != 2:
         raise RuntimeError("lstm_cell expects two hidden states")
     _cell_check(input, hx[0], w_ih, w_hh, 4, hx[1])
-    i, f, g, o = (linear(input, w_ih, b_ih) + linear(hx[0], w_hh, b_hh)).chunk(4, 1)
-    c = sigmoid(f) * hx[1] + sigmoid(i) * tanh(g)
-    return sigmoid(o) * tanh(c), c
+    step = linear(input, w_ih, b_ih), linear(hx[0], w_hh, b_hh), hx[1]
+    if not fits(*step):
+        return lstm_step_of(*step)
+    hidden, cell, _ = lstm_gates(*step)
+    return hidden, name_output(cell, "AddBackward0") if cell.__class__ is Tensor else cell
 
 
 @composite(method=False)
@@ -604,7 +617,8 @@ def gru_cell(
 ):
     """One step of a GRU.  input (N, F), hx (N, H) -> (N, H)."""
     _cell_check(input, hx, w_ih, w_hh, 3)
-    return gru_step(linear(input, w_ih, b_ih), hx, w_hh, b_hh)
+    step = linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh), hx
+    return gru_gates(*step)[0] if fits(*step) else gru_step_of(*step)
 
 
 @composite(method=False)

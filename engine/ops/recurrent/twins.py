@@ -34,11 +34,15 @@ def _walk(gates, h, batch_sizes, reverse, step):
 
 
 def lstm_step(gates, state, w, w_out):
-    h, c = state
-    i, f, g, o = (gates + linear(h, w)).chunk(4, 1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    h = o.sigmoid() * c.tanh()
+    h, c = lstm_step_of(gates, linear(state[0], w), state[1])
     return h if w_out is None else linear(h, w_out), c
+
+
+def lstm_step_of(inputs, share, c):
+    """inputs and share (N, 4H) of the gates, c (N, H) -> h, c (N, H)."""
+    i, f, g, o = (inputs + share).chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
 
 
 def lstm_twin(gates, h0, c0, w, w_out, batch_sizes, reverse):
@@ -46,8 +50,13 @@ def lstm_twin(gates, h0, c0, w, w_out, batch_sizes, reverse):
 
 
 def gru_step(gates, h, w, bias):
-    r, z, n = gates.chunk(3, 1)
-    hr, hz, hn = linear(h, w, bias).chunk(3, 1)
+    return gru_step_of(gates, linear(h, w, bias), h)
+
+
+def gru_step_of(inputs, share, h):
+    """inputs and share (N, 3H) of the gates, h (N, H) -> the new h (N, H)."""
+    r, z, n = inputs.chunk(3, 1)
+    hr, hz, hn = share.chunk(3, 1)
     z = (z + hz).sigmoid()
     n = (n + (r + hr).sigmoid() * hn).tanh()
     return n + z * (h - n)

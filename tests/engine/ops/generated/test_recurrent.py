@@ -73,3 +73,32 @@ def test_modules_take_them() -> None:
     launch.trials.trusted = False
     for a, b in zip(got, grads(), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(abs(b).max() + 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count,size", [(1, 1), (1, 40), (5, 21)])
+@pytest.mark.parametrize("name,gates", [("lstm_gates", 4), ("gru_gates", 3)])
+def test_single_steps(name: str, gates: int, count: int, size: int, dtype: str) -> None:
+    r = np.random.default_rng(size)
+    draw = lambda parts: r.standard_normal((count, parts * size)).astype(dtype)
+    given = [draw(gates), draw(gates), draw(1)]
+    if size > 1:
+        given[0][0, :4] = np.inf, -np.inf, np.nan, 300
+    op, backward = OPS[name], OPS[f"{name}_backward"]
+    near = {"rtol": 1e-5, "atol": 1e-6} if dtype == "float32" else {"rtol": 1e-12, "atol": 1e-13}
+    with np.errstate(all="ignore"):
+        want = op.kernel(np, *given)
+        grads = [draw(1) for _ in want[:-1]]
+        of = backward.kernel(np, *grads, *given, want[-1])
+    found = variant_of(op, small=True)(np, *given), variant_of(backward, small=True)(np, *grads, *given, want[-1])
+    for a, b in zip([*found[0], *found[1]], [*want, *of], strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype == dtype
+        np.testing.assert_allclose(a, b, **near)
+
+
+def test_single_steps_that_are_left() -> None:
+    draw = lambda *shape: np.ones(shape, "float32")
+    step = variant_of(OPS["lstm_gates"], small=True)
+    assert step(np, draw(2, 32)[:, ::2], draw(2, 16), draw(2, 4)) is NotImplemented
+    assert step(np, draw(2, 16), draw(2, 16), draw(2, 4).astype("float64")) is NotImplemented
+    assert step(np, draw(0, 16), draw(0, 16), draw(0, 4)) is NotImplemented
