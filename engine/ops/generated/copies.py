@@ -21,6 +21,8 @@ from engine.ops.generated.layers import prepared, run
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
 _WRITTEN = 128  # bytes of a line that are written out
+_LONG = 1 << 14  # elements of a line that is cut
+_PARTS = 16  # rows at least, where there are so many
 _NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
 
 
@@ -59,7 +61,10 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
         return None
     *outer, n = sizes
     *apart, step = [s // item for s in steps]
-    lines, line = (outer.pop(), apart.pop()) if len(outer) > 1 else (1, 0)
+    if not outer and n >= _LONG:  # one line: in parts, which threads share
+        parts = next((p for p in range(_PARTS, 1, -1) if n % p == 0), 1)
+        n, outer, apart = n // parts, [parts], [n // parts * step]
+    lines, line = (outer.pop(), apart.pop()) if len(outer) > 1 and prod(outer[:-1]) >= _PARTS else (1, 0)
     outer, apart = outer or [1], apart or [0]
     write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0)
     return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
