@@ -89,7 +89,9 @@ _AT_FIRST = len(_CONVERTS)
 def converter(source: np.dtype, target: np.dtype) -> Callable[[Any], Any] | None:
     """The function that converts many elements faster than numpy does; None where there is none for these types."""
     found = _CONVERTS.get((source, target))
-    if found is None and "V" in (source.kind, target.kind) and len(_CONVERTS) == _AT_FIRST:  # ml_dtypes is loaded by now
+    if (
+        found is None and "V" in (source.kind, target.kind) and len(_CONVERTS) == _AT_FIRST
+    ):  # ml_dtypes is loaded by now
         half = dtypes.to_numpy(dtypes.bfloat16)
         _CONVERTS[half, _F32] = _by_processor("float", _widened, "float32")
         _CONVERTS[_F32, half] = _by_processor("bfloat16", _cut, "bfloat16")
