@@ -498,3 +498,28 @@ def _prod_backward(grad, input, dim, index, src, include_self, result):
 
 
 scatter_reduce_ = scatter_reduce.op.inplace_function
+
+
+# --- where elements are
+
+
+def places_of(xp: Any, array: Any) -> Any:
+    """The indices of elements other than zero.  (*) -> (ndim, count)."""
+    if type(array) is not np.ndarray or array.dtype.kind not in "biufc" or not array.size:
+        return xp.stack(xp.nonzero(array)).astype(_LONG, copy=False)
+    return unflattened(np.flatnonzero(array if array.dtype.kind == "b" else array != 0), array.shape)
+
+
+def unflattened(rest: Any, shape: Any) -> Any:
+    """Places in a flat array as indices of each dim.  (count) -> (ndim, count).
+
+    numpy counts along every dim at each element that it finds: places of the flat array, divided, take a fifth.
+    """
+    found = np.empty((len(shape), rest.size), _LONG)
+    for d in builtins.range(len(shape) - 1, 0, -1):
+        above = rest // shape[d]
+        np.multiply(above, -shape[d], out=found[d])
+        found[d] += rest
+        rest = above
+    found[0] = rest
+    return found
