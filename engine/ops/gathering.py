@@ -500,6 +500,27 @@ def _prod_backward(grad, input, dim, index, src, include_self, result):
 scatter_reduce_ = scatter_reduce.op.inplace_function
 
 
+_CHUNK = 1 << 22
+
+
+def accumulate_rows(xp: Any, result: Any, rows: Any, values: Any) -> None:
+    """result[rows[i]] += values[i].  result (n, d) contiguous, rows (k) not negative, values (k, d).
+
+    One flat `add.at`: numpy walks 1-d operands of one dtype in a tight loop.
+    """
+    _n, width = result.shape
+    flat = result.reshape(-1)
+    values = values.astype(result.dtype, copy=False)
+    if width == 1:
+        xp.add.at(flat, rows, values.reshape(-1))
+        return
+    step = builtins.max(_CHUNK // builtins.max(width, 1), 1)
+    columns = xp.arange(width)
+    for start in builtins.range(0, rows.shape[0], step):
+        cells = rows[start : start + step].reshape(-1, 1) * width + columns
+        xp.add.at(flat, cells.reshape(-1), values[start : start + step].reshape(-1))
+
+
 # --- where elements are
 
 

@@ -26,7 +26,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.runtime import check_overlap
 from engine.ops.copying import copy_, fill_, move_array, number_for
 from engine.ops.from_data import array_of
-from engine.ops.gathering import places_of, rows_added, unflattened
+from engine.ops.gathering import accumulate_rows, places_of, rows_added, unflattened
 from engine.ops.shape import alias, basic_index, item_index, unsqueeze
 from engine.tensor import Tensor, wrap
 
@@ -440,27 +440,6 @@ def index_backward(xp, grad_output, shape, indices):
     else:
         accumulate_at(xp, result, arrays, grad_output)
     return result
-
-
-_CHUNK = 1 << 22
-
-
-def accumulate_rows(xp: Any, result: Any, rows: Any, values: Any) -> None:
-    """result[rows[i]] += values[i].  result (n, d) contiguous, rows (k) not negative, values (k, d).
-
-    One flat `add.at`: numpy walks 1-d operands of one dtype in a tight loop.
-    """
-    _n, width = result.shape
-    flat = result.reshape(-1)
-    values = values.astype(result.dtype, copy=False)
-    if width == 1:
-        xp.add.at(flat, rows, values.reshape(-1))
-        return
-    step = max(_CHUNK // max(width, 1), 1)
-    columns = xp.arange(width)
-    for start in range(0, rows.shape[0], step):
-        cells = rows[start : start + step].reshape(-1, 1) * width + columns
-        xp.add.at(flat, cells.reshape(-1), values[start : start + step].reshape(-1))
 
 
 def accumulate_at(xp: Any, result: Any, arrays: tuple, values: Any) -> None:
