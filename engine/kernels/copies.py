@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from engine.kernels.form import Kernel
+from engine.kernels.form import Kernel, Value, both, where
 
-__all__ = ["copied"]
+__all__ = ["copied", "placed"]
 
 
 @functools.cache
@@ -37,6 +37,45 @@ def copied(dims: int, width: int) -> Callable[[str], Kernel]:
             else:
                 with k.each(n) as j:
                     k.store(out, own * n + j, k.load(x, start + step * j))
+        return k
+
+    return write
+
+
+@functools.cache
+def placed(dims: int, near: bool) -> Callable[[str], Kernel]:
+    """x (*counts, many) -> zeros (*sizes, n) with x at slices of all dims.  Rows are `sizes`, of `dims` dims.
+
+    near: the step of the last dim is 1, so that a row is zeros, elements of x, and zeros again; else all of it is made
+    0 first, which leaves it in the cache.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("placed", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        outer = [[k.scalar(f"{name}{d}", "index") for name in ("n", "start", "step", "many")] for d in range(dims)]
+        n, start, step, many = (k.scalar(name, "index") for name in ("n", "start", "step", "many"))
+        left, line, times = k.index, k.constant(0, "index"), k.constant(1, "index")
+        inside: Value | None = None
+        for size, first, apart, several in reversed(outer):
+            at = left % size - first
+            left, place = left // size, at // apart
+            there = both(both(at >= 0, place < several), (place * apart).equals(at))
+            inside = there if inside is None else both(inside, there)
+            line, times = line + place * times, times * several
+        assert inside is not None
+        nothing, zero = k.constant(0, "index"), k.constant(0, type)
+        own, given = k.index * n, where(inside, line * many, nothing)
+        taken = where(inside, many, nothing)
+        before = where(inside, start, n) if near else n
+        with k.each(before) as j:
+            k.store(out, own + j, zero)
+        with k.each(taken) as j:
+            k.store(out, own + start + (j if near else j * step), k.load(x, given + j))
+        if near:
+            behind = where(inside, start + many, n)
+            with k.each(n - behind) as j:
+                k.store(out, own + behind + j, zero)
         return k
 
     return write

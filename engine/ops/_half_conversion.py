@@ -1,4 +1,5 @@
-"""16-bit floats as float32 and back, by the fastest route available."""
+"""Conversions of many elements that numpy does one by one, by the fastest route available: 16-bit floats and 64-bit
+integers as float32 and back, bytes as float32."""
 
 from __future__ import annotations
 
@@ -28,6 +29,14 @@ def _narrowed(array: Any) -> Any:
 def _cut(array: Any) -> Any:
     with np.errstate(all="ignore"):
         return array.astype(dtypes.to_numpy(dtypes.bfloat16))
+
+
+def _numpys(target: Any) -> Callable[[Any], Any]:
+    def convert(array: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return array.astype(target)
+
+    return convert
 
 
 def _by_processor(name: str, own: Any, target: str) -> Any:
@@ -60,19 +69,29 @@ def _left(xp: Any, array: Any) -> Any:
     return NotImplemented
 
 
-_F32, _F16 = np.dtype("float32"), np.dtype("float16")
+_F32, _F16, _F64, _I64 = map(np.dtype, ("float32", "float16", "float64", "int64"))
 _GENERATED = 1 << 12  # elements
 # by dtypes: to ask one for its name takes as long as to convert ten thousand elements
 _CONVERTS: dict[tuple[np.dtype, np.dtype], Callable[[Any], Any]] = {
     (_F16, _F32): _by_processor("float", _widened, "float32"),
     (_F32, _F16): _by_processor("half", _narrowed, "float16"),
+    # Of 98 thousand elements: 12 us on one thread, numpy's take 25; of bytes 4, numpy's take 8.
+    (_F32, _I64): _by_processor("long", _numpys(_I64), "int64"),
+    (_F64, _I64): _by_processor("long", _numpys(_I64), "int64"),
+    (_I64, _F32): _by_processor("float", _numpys(_F32), "float32"),
+    (_I64, _F64): _by_processor("double", _numpys(_F64), "float64"),
+    (np.dtype("uint8"), _F32): _by_processor("float", _numpys(_F32), "float32"),
+    (np.dtype("bool"), _F32): _by_processor("float", _numpys(_F32), "float32"),
 }
+_AT_FIRST = len(_CONVERTS)
 
 
 def converter(source: np.dtype, target: np.dtype) -> Callable[[Any], Any] | None:
     """The function that converts many elements faster than numpy does; None where there is none for these types."""
     found = _CONVERTS.get((source, target))
-    if found is None and "V" in (source.kind, target.kind) and len(_CONVERTS) == 2:  # ml_dtypes is loaded by now
+    if (
+        found is None and "V" in (source.kind, target.kind) and len(_CONVERTS) == _AT_FIRST
+    ):  # ml_dtypes is loaded by now
         half = dtypes.to_numpy(dtypes.bfloat16)
         _CONVERTS[half, _F32] = _by_processor("float", _widened, "float32")
         _CONVERTS[_F32, half] = _by_processor("bfloat16", _cut, "bfloat16")

@@ -19,6 +19,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.out import store
 from engine.ops.copying import number_for
 from engine.ops.gathering import (
+    accumulate_rows,
     all_below,
     apply_cells,
     check_bounds,
@@ -31,7 +32,6 @@ from engine.ops.gathering import (
     target_of,
     zeros_of,
 )
-from engine.ops.indexing import accumulate_rows
 from engine.ops.shape import PREFIX
 from engine.tensor import Tensor, wrap
 

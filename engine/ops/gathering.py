@@ -498,3 +498,49 @@ def _prod_backward(grad, input, dim, index, src, include_self, result):
 
 
 scatter_reduce_ = scatter_reduce.op.inplace_function
+
+
+_CHUNK = 1 << 22
+
+
+def accumulate_rows(xp: Any, result: Any, rows: Any, values: Any) -> None:
+    """result[rows[i]] += values[i].  result (n, d) contiguous, rows (k) not negative, values (k, d).
+
+    One flat `add.at`: numpy walks 1-d operands of one dtype in a tight loop.
+    """
+    _n, width = result.shape
+    flat = result.reshape(-1)
+    values = values.astype(result.dtype, copy=False)
+    if width == 1:
+        xp.add.at(flat, rows, values.reshape(-1))
+        return
+    step = builtins.max(_CHUNK // builtins.max(width, 1), 1)
+    columns = xp.arange(width)
+    for start in builtins.range(0, rows.shape[0], step):
+        cells = rows[start : start + step].reshape(-1, 1) * width + columns
+        xp.add.at(flat, cells.reshape(-1), values[start : start + step].reshape(-1))
+
+
+# --- where elements are
+
+
+def places_of(xp: Any, array: Any) -> Any:
+    """The indices of elements other than zero.  (*) -> (ndim, count)."""
+    if type(array) is not np.ndarray or array.dtype.kind not in "biufc" or not array.size:
+        return xp.stack(xp.nonzero(array)).astype(_LONG, copy=False)
+    return unflattened(np.flatnonzero(array if array.dtype.kind == "b" else array != 0), array.shape)
+
+
+def unflattened(rest: Any, shape: Any) -> Any:
+    """Places in a flat array as indices of each dim.  (count) -> (ndim, count).
+
+    numpy counts along every dim at each element that it finds: places of the flat array, divided, take a fifth.
+    """
+    found = np.empty((len(shape), rest.size), _LONG)
+    for d in builtins.range(len(shape) - 1, 0, -1):
+        above = rest // shape[d]
+        np.multiply(above, -shape[d], out=found[d])
+        found[d] += rest
+        rest = above
+    found[0] = rest
+    return found

@@ -26,7 +26,7 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.runtime import check_overlap
 from engine.ops.copying import copy_, fill_, move_array, number_for
 from engine.ops.from_data import array_of
-from engine.ops.gathering import rows_added
+from engine.ops.gathering import accumulate_rows, places_of, rows_added, unflattened
 from engine.ops.shape import alias, basic_index, item_index, unsqueeze
 from engine.tensor import Tensor, wrap
 
@@ -172,13 +172,13 @@ def _is_mask(index: Tensor) -> bool:
 class Indices:
     """Integer arrays and full slices, one for each leading dim; the tensors they came from, with their versions.
 
-    unique: no element is named twice (a mask).
+    unique: no element is named twice (a mask).  flat: the same as places where those dims are one, if they are known.
     """
 
-    __slots__ = ("arrays", "tensors", "unique")
+    __slots__ = ("arrays", "flat", "tensors", "unique")
 
-    def __init__(self, arrays: tuple, tensors: tuple = (), unique: bool = False) -> None:
-        self.arrays, self.tensors, self.unique = arrays, tensors, unique
+    def __init__(self, arrays: tuple, tensors: tuple = (), unique: bool = False, flat: Any = None) -> None:
+        self.arrays, self.tensors, self.unique, self.flat = arrays, tensors, unique, flat
 
     def __repr__(self) -> str:
         return f"Indices({', '.join(':' if a.__class__ is slice else str(a.tolist()) for a in self.arrays)})"
@@ -222,6 +222,7 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
     basic: list[Any] = []
     found: dict[int, Any] = {}  # result dim -> index array
     tensors: list[Any] = []
+    flat: Any = None
     dim = place = 0  # of the input, of the result of the basic part
     for kind, value in items:
         if kind == "int":
@@ -253,7 +254,14 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
                     f"match the shape of the indexed tensor {list(array.shape)} at index "
                     f"{dim + _mismatch(shape, array.shape[dim:])}"
                 )
-            for part in value.nonzero():
+            if value.__class__ is not np.ndarray or not value.size:
+                parts = value.nonzero()
+            elif len(items) == 1 and array.__class__ is np.ndarray:
+                flat = np.flatnonzero(value)
+                parts = unflattened(flat, shape)
+            else:
+                parts = places_of(np, value)
+            for part in parts:
                 found[place] = part
                 basic.append(_FULL)
                 place += 1
@@ -269,7 +277,7 @@ def parse(array: Any, index: Any) -> tuple[tuple | None, Indices | None]:
         return tuple(basic), None
     arrays = tuple(found.get(d, _FULL) for d in range(max(found) + 1))
     masks = [kind for kind, _ in items if kind in ("mask", "index", "flag")]
-    return None if plain else tuple(basic), Indices(arrays, tuple(tensors), masks == ["mask"])
+    return None if plain else tuple(basic), Indices(arrays, tuple(tensors), masks == ["mask"], flat)
 
 
 def _mismatch(shape: tuple, against: tuple) -> int:
@@ -387,7 +395,15 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
 )
 def index_tensors(xp, input, indices):
     """Elements picked by integer arrays.  input (*) -> (*)."""
+    if indices.flat is not None and input.__class__ is np.ndarray and input.flags.c_contiguous:
+        return _as_one(input, indices).take(indices.flat, axis=0)
     return take_indices(xp, input, _moved(input, indices.arrays))
+
+
+def _as_one(array: Any, indices: Indices) -> Any:
+    """The array with the dims that are indexed as one.  (*a, *b) -> (n, *b)."""
+    dims = len(indices.arrays)
+    return array.reshape(numel(array.shape[:dims]), *array.shape[dims:])
 
 
 def _index_gradient(grad: Tensor, shape: Any, indices: Indices) -> Tensor:
@@ -417,32 +433,13 @@ def index_backward(xp, grad_output, shape, indices):
     """Zeros with `grad_output` added at the indices.  grad_output (*) -> (*shape)."""
     result = xp.zeros(shape, grad_output.dtype)
     arrays = _moved(grad_output, indices.arrays)
-    if indices.unique:
+    if indices.flat is not None and result.__class__ is np.ndarray:
+        _as_one(result, indices)[indices.flat] = grad_output
+    elif indices.unique:
         result[arrays] = grad_output
     else:
         accumulate_at(xp, result, arrays, grad_output)
     return result
-
-
-_CHUNK = 1 << 22
-
-
-def accumulate_rows(xp: Any, result: Any, rows: Any, values: Any) -> None:
-    """result[rows[i]] += values[i].  result (n, d) contiguous, rows (k) not negative, values (k, d).
-
-    One flat `add.at`: numpy walks 1-d operands of one dtype in a tight loop.
-    """
-    _n, width = result.shape
-    flat = result.reshape(-1)
-    values = values.astype(result.dtype, copy=False)
-    if width == 1:
-        xp.add.at(flat, rows, values.reshape(-1))
-        return
-    step = max(_CHUNK // max(width, 1), 1)
-    columns = xp.arange(width)
-    for start in range(0, rows.shape[0], step):
-        cells = rows[start : start + step].reshape(-1, 1) * width + columns
-        xp.add.at(flat, cells.reshape(-1), values[start : start + step].reshape(-1))
 
 
 def accumulate_at(xp: Any, result: Any, arrays: tuple, values: Any) -> None:

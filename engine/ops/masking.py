@@ -18,7 +18,7 @@ from engine.core.checks import broadcast_shapes, numel, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.out import store
 from engine.ops.copying import number_for
-from engine.ops.gathering import flat_of, scalar_name, widen, zeros_of
+from engine.ops.gathering import flat_of, places_of, scalar_name, widen, zeros_of
 from engine.ops.shape import PREFIX, basic_index, select
 from engine.tensor import Tensor, wrap
 
@@ -150,6 +150,8 @@ def masked_select(xp, input, mask):
     if mask.shape != input.shape:
         shape = broadcast_shapes(mask.shape, input.shape)
         input, mask = xp.broadcast_to(input, shape), xp.broadcast_to(mask, shape)
+    if input.__class__ is np.ndarray and input.flags.c_contiguous:  # numpy's walks all dims at once
+        return input.reshape(-1).take(np.flatnonzero(mask))
     return input[mask]
 
 
@@ -199,29 +201,13 @@ def masked_scatter_backward(grad, mask, shape):
 # --- where elements are
 
 
-def _places(xp: Any, array: Any) -> Any:
-    """The indices of elements other than zero.  (*) -> (ndim, count)."""
-    if type(array) is not np.ndarray or array.dtype.kind not in "biufc" or not array.size:
-        return xp.stack(xp.nonzero(array)).astype(_LONG, copy=False)
-    # numpy counts along every dim at each element that it finds: places of the flat array, divided, take a fifth
-    rest = np.flatnonzero(array if array.dtype.kind == "b" else array != 0)
-    found = np.empty((array.ndim, rest.size), _LONG)
-    for d in builtins.range(array.ndim - 1, 0, -1):
-        above = rest // array.shape[d]
-        np.multiply(above, -array.shape[d], out=found[d])
-        found[d] += rest
-        rest = above
-    found[0] = rest
-    return found
-
-
 @op(public=False, method=False, size_by_values=True)
 @samples(lambda t: [(t.of([[0, 1], [2, 0]]),), (t.of(5),), (t.of([]),)])
 def nonzero_rows(xp, input):
     """The indices of elements other than zero, one row each.  input (*) -> (count, ndim)."""
     if not input.ndim:
         return xp.zeros((int(bool(input)), 0), _LONG)
-    return _places(xp, input).T
+    return places_of(xp, input).T
 
 
 @composite()
@@ -231,7 +217,7 @@ def nonzero(input: Tensor, *, as_tuple=False, out=None) -> Any:
         array = input._array
         if not array.ndim:
             array = array.reshape(1)
-        return tuple(wrap(part.copy()) for part in _places(backends.xp_of(array), array))
+        return tuple(wrap(part.copy()) for part in places_of(backends.xp_of(array), array))
     return nonzero_rows(input) if out is None else nonzero_rows(input, out=out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import warnings
 from typing import Any
 
@@ -72,7 +73,22 @@ def _copied_by_generated_code(source: np.ndarray) -> Any:
     return copies.contiguous(source)
 
 
+def _placed_by_generated_code(grad: np.ndarray, shape: Any, index: Any, plain: Any) -> Any:
+    """Zeros with a gradient at an index; `_copied_by_generated_code`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        relayout.providers.placed = None
+        return NotImplemented
+    if not worth_loading(math.prod(shape)):
+        return NotImplemented
+    from engine.ops.generated import copies  # for the weight
+
+    return copies.placed(grad, shape, index, plain)
+
+
 relayout.providers.contiguous = _copied_by_generated_code
+relayout.providers.placed = _placed_by_generated_code
 
 
 def _cast(tensor: Tensor, dtype: Any) -> Tensor:

@@ -13,7 +13,10 @@ import operator
 import warnings
 from typing import Any
 
+import numpy as np
+
 from engine.autograd.graph import name_node
+from engine.backends.cpu import relayout
 from engine.backends.cpu.relayout import in_c_order
 from engine.core import dtypes
 from engine.core.checks import infer_size, numel, size_of, wrap_dim, wrap_dims
@@ -542,9 +545,18 @@ def item_index(xp, input, index):
 @samples(lambda t: [(t(2), (3, 4), (slice(1, 3), 2, ...)), (t(), (3,), (1, ...))])
 def place(xp, grad_output, shape, index):
     """Zeros with `grad_output` at `index`.  grad_output (*) -> (*shape)."""
-    result = xp.zeros(shape, grad_output.dtype)
-    result[index] = grad_output
-    return result
+
+    def plain() -> Any:
+        result = xp.zeros(shape, grad_output.dtype)
+        result[index] = grad_output
+        return result
+
+    if grad_output.__class__ is np.ndarray and grad_output.size >= relayout.FEW:
+        placed = relayout.providers.placed
+        found = NotImplemented if placed is None else placed(grad_output, tuple(shape), index, plain)
+        if found is not NotImplemented:
+            return found
+    return plain()
 
 
 @op(view=True, not_tensors=("index",))

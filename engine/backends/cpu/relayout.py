@@ -66,6 +66,8 @@ class Providers(Slots):
 
     # contiguous(source): a copy in C order by generated code, or NotImplemented
     contiguous: Slot[Callable[[np.ndarray], Any] | None] = None
+    # placed(grad, shape, index, plain): zeros with `grad` at an index, or NotImplemented
+    placed: Slot[Callable[..., Any] | None] = None
 
 
 providers = Providers()

@@ -7,7 +7,7 @@ such an element, takes most of the time.  Repeated elements are those of a view 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 from engine.backends.cpu import relayout
@@ -21,6 +21,8 @@ from engine.ops.generated.layers import prepared, run
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
 _WRITTEN = 128  # bytes of a line that are written out
+_LONG = 1 << 14  # elements of a line that is cut
+_PARTS = 16  # rows at least, where there are so many
 _NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
 
 
@@ -59,7 +61,10 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
         return None
     *outer, n = sizes
     *apart, step = [s // item for s in steps]
-    lines, line = (outer.pop(), apart.pop()) if len(outer) > 1 else (1, 0)
+    if not outer and n >= _LONG:  # one line: in parts, which threads share
+        parts = next((p for p in range(_PARTS, 1, -1) if n % p == 0), 1)
+        n, outer, apart = n // parts, [parts], [n // parts * step]
+    lines, line = (outer.pop(), apart.pop()) if len(outer) > 1 and prod(outer[:-1]) >= _PARTS else (1, 0)
     outer, apart = outer or [1], apart or [0]
     write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0)
     return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
@@ -88,33 +93,126 @@ def contiguous(x: Any) -> Any:
     found, entry, build = _plans.made((x.shape, x.strides, x.itemsize), plan)
     if found is None:
         return NotImplemented
-    trials = launch.trials
-    fresh, paid = len(trials.fresh), trials.paid
-    try:
-        built = launch.ready(entry, x.size, build)
-    except launch.Unfit:
-        return NotImplemented
-    finally:  # this may be a part of another op's call
-        del trials.fresh[fresh:]
-        trials.paid = paid
 
-    def copy() -> Any:
+    def copy(built: Any) -> Any:
         made = relayout.empty(x.shape, x.dtype)
         built([x, made, *found.numbers], found.rows, found.each)
         return made
 
-    made = copy()
+    return _tried("contiguous", entry, build, copy, lambda: relayout.plainly(x), x.size, found.type)
+
+
+def _tried(
+    name: str,
+    entry: launch.Entry,
+    build: Callable[[], Any],
+    copy: Callable[[Any], Any],
+    plain: Callable[[], Any],
+    work: int,
+    type: str,
+) -> Any:
+    """The result of `copy(built)`, compared with that of `plain` at the kernel's first use; NotImplemented where it is
+    not used.  This may be a part of another op's call."""
+    trials = launch.trials
+    fresh, paid = len(trials.fresh), trials.paid
+    try:
+        built = launch.ready(entry, work, build)
+    except launch.Unfit:
+        return NotImplemented
+    finally:
+        del trials.fresh[fresh:]
+        trials.paid = paid
+    made = copy(built)
     if entry.proven or trials.trusted:
         return made
-    want = relayout.plainly(x)
-    if not launch.proven("contiguous", [entry], launch.difference(want.view(found.type), made.view(found.type))):
+    want = plain()
+    if not launch.proven(name, [entry], launch.difference(want.view(type), made.view(type))):
         return want
-    if launch.slower(copy, lambda: relayout.plainly(x), of=[entry]):
+    if launch.slower(lambda: copy(built), plain, of=[entry]):
         entry.lost()
     return made
 
 
 relayout.providers.contiguous = contiguous
+
+_placings: LRU[Any, Any] = LRU(4096)
+_Dim = tuple[int, int, int, int]  # size; start, step and count of what is placed there
+
+
+def _dims(shape: Sequence[int], index: Sequence[Any]) -> list[_Dim] | None:
+    """What an index of ints, slices and an ellipsis is of each dim; None for others, and for steps back."""
+    used = sum(i is not Ellipsis for i in index)
+    spread = [slice(None)] * (len(shape) - used)
+    items: list[Any] = []
+    for i in index:
+        items += spread if i is Ellipsis else [i]
+    items += [slice(None)] * (len(shape) - len(items))
+    found = []
+    for size, item in zip(shape, items, strict=True):
+        if item.__class__ is slice:
+            start, stop, step = item.indices(size)
+            found.append((size, start, step, len(range(start, stop, step))))
+        elif item.__class__ is int:
+            found.append((size, item + size if item < 0 else item, 1, 1))
+        else:
+            return None
+    return None if any(step < 1 or not count for _, _, step, count in found) else found
+
+
+def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | None:
+    """The kernel for gradients of a slice; None for what is left to numpy."""
+    dims = _dims(shape, index) if item in (1, 2, 4, 8) and 0 not in shape else None
+    if dims is None:
+        return None
+    joined: list[_Dim] = []
+    for size, start, step, count in dims:
+        whole = count == size
+        if joined and whole and (joined[-1][2] == 1 or joined[-1][3] == 1):  # as many neighbours of the dim before
+            n, first, _, many = joined[-1]
+            joined[-1] = n * size, first * size, 1, many * size
+        elif size > 1 or not joined:
+            joined.append((size, start, step if count > 1 else 1, count))
+    n, start, step, count = joined[-1]
+    common = gcd(n, start, count) if step == 1 else 1
+    if 1 < common < n and common * item >= _WRITTEN:  # rows that are placed whole, or not at all
+        joined[-1:] = [(n // common, start // common, 1, count // common), (common, 0, 1, common)]
+    n, start, step, count = joined[-1]
+    if prod(d[0] for d in joined[:-1]) < _PARTS and count == n >= _LONG:
+        parts = next((p for p in range(_PARTS, 1, -1) if n % p == 0), 1)
+        joined[-1:] = [(parts, 0, 1, parts), (n // parts, 0, 1, n // parts)]
+    if len(joined) > _DIMS:
+        return None
+    outer, last = joined[:-1] or [(1, 0, 1, 1)], joined[-1]
+    write = copies.placed(len(outer), last[2] == 1)
+    numbers = [number for d in (*outer, last) for number in d]
+    return _Plan(write, numbers, prod(d[0] for d in outer), last[0], f"uint{8 * item}")
+
+
+def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Callable[[], Any]) -> Any:
+    """Zeros with `grad` at an index, or NotImplemented.  grad (*) -> (*shape)."""
+    if not grad.flags.c_contiguous or grad.dtype.hasobject:
+        return NotImplemented
+
+    def plan() -> Any:
+        found = _placing(shape, index, grad.itemsize)
+        return (None, None, None) if found is None else (found, *prepared(*found, use="placed"))
+
+    key = [(i.start, i.stop, i.step) if i.__class__ is slice else i for i in index]
+    if not all(isinstance(part, tuple | int) or part is Ellipsis for part in key):
+        return NotImplemented
+    found, entry, build = _placings.made((shape, tuple(key), grad.itemsize), plan)
+    if found is None:
+        return NotImplemented
+
+    def place(built: Any) -> Any:
+        made = relayout.empty(shape, grad.dtype)
+        built([grad, made, *found.numbers], found.rows, found.each)
+        return made
+
+    return _tried("place", entry, build, place, plain, prod(shape), found.type)
+
+
+relayout.providers.placed = placed
 
 
 @kernel(rearranging.repeat, "cpu", only_launches=True)

@@ -208,17 +208,19 @@ def guarded(
                 passed = proven(name, entries, difference(want, found, largest, terms))
             if not passed:
                 return present(np, *args, **kwargs) if want is None else want
-        whole = found is not None
-        route = (replay(variant, xp, args, kwargs) if replayed else None) or AGAIN
         again = lambda: variant(xp, *args, **kwargs)
-        if not entries:
-            is_slower = False
-        elif whole:
-            found = None
-            mine = again if route is AGAIN else lambda: route(arrays)
-            is_slower = slower(mine, lambda: present(np, *args, **kwargs), of=entries)
-        else:
-            is_slower = _slower_in_part(variant, present, xp, args, kwargs, entries)
+        try:
+            route = (replay(variant, xp, args, kwargs) if replayed else None) or AGAIN
+            if not entries:
+                is_slower = False
+            elif found is not None:
+                found = None
+                mine = again if route is AGAIN else lambda: route(arrays)
+                is_slower = slower(mine, lambda: present(np, *args, **kwargs), of=entries)
+            else:
+                is_slower = _slower_in_part(variant, present, xp, args, kwargs, entries)
+        except Unfit:  # its kernel lost a trial since, in another thread or in the parts of this call
+            return want if want is not None else present(np, *args, **kwargs) if found is None else found
         if is_slower:
             for entry in entries:
                 entry.lost()
@@ -230,7 +232,7 @@ def guarded(
             route = (over and over(arrays, into)) or route
         decided[key] = route
         if want is None and found is None:
-            return present(np, *args, **kwargs) if route is DISABLED else again() if route is AGAIN else route(arrays)
+            return present(np, *args, **kwargs) if route in (DISABLED, AGAIN) else route(arrays)
         return found if want is None else want
 
     def launch_for(arrays: Sequence[Any]) -> Callable[[Sequence[Any]], Any] | None:

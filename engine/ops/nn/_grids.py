@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from engine.ops.indexing import accumulate_rows
+from engine.ops.gathering import accumulate_rows
 
 # --- where points are
 #

@@ -97,3 +97,24 @@ def test_gradients_of_conversions(way: str) -> None:
     x = engine.ones(1 << 16, requires_grad=True)
     (x.half() * 3).float().sum().backward()
     assert x.grad.dtype is engine.float32 and (x.grad == 3).all()
+
+
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_floats_become_integers_as_numpys(way: str, source: str) -> None:
+    few = [0.0, -0.0, 1.5, -2.5, 3e9, -3e9, 1e18, 9e18, 1e30, -1e30, np.inf, -np.inf, np.nan]
+    x = np.resize(np.array(few, source), 1 << 16)
+    for values in (x, x[:-1], x[::-1], x.reshape(2, -1).T, x[: 1 << 13]):
+        for _ in range(2):
+            with np.errstate(all="ignore"):
+                want = values.astype("int64")
+            _same(engine.tensor(values).long(), want)
+
+
+@pytest.mark.parametrize("source", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize("target", ["float32", "float64"])
+def test_integers_become_floats_as_numpys(way: str, source: str, target: str) -> None:
+    few = np.array([0, 1, -1, 255, (1 << 24) + 1, (1 << 53) + 1, -(1 << 63), (1 << 63) - 1], "int64")
+    x = np.resize(few.astype(source), 1 << 16)
+    for values in (x, x[:-1], x[::-1], x.reshape(2, -1).T, x[: 1 << 13]):
+        for _ in range(2):
+            _same(engine.tensor(values).to(getattr(engine, target)), values.astype(target))

@@ -74,3 +74,23 @@ def test_augmented_assignment_reaches_the_base() -> None:
     y[engine.tensor([0, 2])] += 1
     y.sum().backward()
     assert y.tolist() == [2, 5, 2] and x.grad.tolist() == [1, 5, 1]
+
+
+@pytest.mark.parametrize("shape", [(8, 20, 5), (4, 0, 3), (7,), (3, 4, 5, 2)])
+def test_masks_of_the_leading_dims_pick_what_numpys_do(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    for dims in range(1, len(shape) + 1):
+        values, mask = rng.standard_normal(shape), rng.random(shape[:dims]) > 0.5
+        for array in (values, np.asfortranarray(values)):
+            x, m = engine.from_numpy(array.copy("K")).requires_grad_(True), engine.from_numpy(mask)
+            found = x[m]
+            assert np.array_equal(found.detach().numpy(), values[mask])
+            slope = np.arange(found.numel(), dtype="float64").reshape(found.shape)
+            found.backward(engine.from_numpy(slope))
+            want = np.zeros(shape)
+            want[mask] = slope
+            assert np.array_equal(x.grad.numpy(), want)
+            if dims == len(shape):
+                assert np.array_equal(engine.masked_select(x, m).detach().numpy(), values[mask])
+            else:
+                assert np.array_equal(x[m, ..., 0].detach().numpy(), values[mask][..., 0])

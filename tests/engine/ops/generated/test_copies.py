@@ -97,3 +97,39 @@ def test_large_windows_are_copied_by_lines_without_generated_code() -> None:
     x = np.arange(1 << 17, dtype="float32")
     windows = np.lib.stride_tricks.sliding_window_view(x, 16)[::1]
     np.testing.assert_array_equal(relayout.plainly(windows), windows.copy())
+
+
+PLACES: list[tuple[tuple[int, ...], tuple[Any, ...]]] = [
+    ((6, 10, 14, 40), (..., slice(None, None, 2))),
+    ((6, 10, 14, 40), (slice(None), slice(5, None))),
+    ((6, 10, 14, 40), (slice(None), slice(1, -1), slice(None, None, 3), slice(3, 37))),
+    ((40, 10, 14, 40), (3, ..., slice(7, 8))),
+    ((40, 10, 14, 40), (slice(1, None, 2), slice(None), -1)),
+    ((50000,), (slice(None, None, 2),)),
+    ((50000,), (slice(25000, None),)),
+    ((2, 50000), (slice(None), slice(1, None))),
+    ((30011, 1, 2), (slice(2, None, 5), 0)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8"])
+@pytest.mark.parametrize("shape,index", PLACES)
+def test_gradients_of_slices(shape: tuple[int, ...], index: tuple[Any, ...], dtype: str) -> None:
+    want = np.zeros(shape, dtype)
+    (grad,) = arrays(want[index].shape)
+    grad = (grad * 9).astype(dtype)
+    want[index] = grad
+    for _ in range(2):
+        made = copies.placed(grad, shape, index, want.copy)
+        assert made is not NotImplemented and made.dtype == want.dtype and np.array_equal(made, want)
+
+
+def test_gradients_of_slices_that_are_left() -> None:
+    (grad,) = arrays((4, 40, 30))
+    for given, shape, index in (
+        (grad, (4, 40, 30), (slice(None), slice(None, None, -1))),
+        (grad.transpose(0, 2, 1), (4, 30, 41), (..., slice(1, None))),
+        (grad[:, :0], (4, 40, 30), (slice(None), slice(0, 0))),
+        (grad[None], (4, 40, 30), (None,)),
+    ):
+        assert copies.placed(given, shape, index, lambda: None) is NotImplemented

@@ -415,3 +415,40 @@ def test_a_call_whose_kernel_rests_is_left() -> None:
         assert kernel(np, x).tolist() == [2, 2, 2]
     resting.append(True)
     assert kernel(np, x) is NotImplemented
+
+
+def test_a_launch_whose_kernel_rests_is_left() -> None:
+    """A trial of the replay fails where calls of other threads have made its kernel rest since."""
+    turns: list[int] = []
+
+    def variant(xp: Any, x: Any) -> Any:
+        turns.append(len(turns))
+        if len(turns) == 2:  # the call that is watched
+            raise launch.Unfit("resting")
+        return x * 2
+
+    kernel = launch.guarded("double", variant, lambda xp, x: x + x, True)
+    x = np.ones(3, "float32")
+    for _ in range(3):
+        assert kernel(np, x).tolist() == [2, 2, 2]
+    assert len(turns) > 3
+
+
+def test_a_kernel_that_is_disabled_within_its_trial_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of calls that are made whole again, and cannot be once their kernel is switched off."""
+    monkeypatch.setenv("ENGINE_ROUTES", "kept")
+    entry = launch.Entry()
+    turns: list[int] = []
+
+    def variant(xp: Any, x: Any) -> Any:
+        turns.append(len(turns))
+        if not entry.proven:
+            launch.trials.fresh.append(entry)
+        if len(turns) == 2:
+            raise launch.Unfit("resting", entry)
+        return x * 2
+
+    kernel = launch.guarded("double", variant, lambda xp, x: x + x, False)
+    x = np.ones(3, "float32")
+    for _ in range(3):
+        assert kernel(np, x).tolist() == [2, 2, 2]
