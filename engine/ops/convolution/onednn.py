@@ -25,7 +25,7 @@ from engine.ops.products.onednn import fast_products, linear_of_rows
 from engine.ops.products.onednn import multiply as _multiply
 
 _refused: LRU[Hashable, bool] = LRU(1024)  # gradients that oneDNN has no fast code for
-_stepped: LRU[Hashable, Any] = LRU(1024)  # the `_Steps` of gradients, False where they do not serve
+_stepped: LRU[Hashable, _Steps | bool] = LRU(1024)  # the `_Steps` of gradients, False where they do not serve
 
 
 def _own(op: Any, *args: Any) -> Array:
@@ -128,7 +128,7 @@ def _steps(
         checked = ConvGeometry.of(*geometry)
         fits = _in_steps(checked, kernel) and _Steps.serve(size, checked.stride, outputs, checked.groups)
         found = _stepped[key] = _Steps(size, checked.stride, outputs) if fits else False
-    return found if found and found.out == a.shape[2:] else None
+    return found if isinstance(found, _Steps) and found.out == a.shape[2:] else None
 
 
 class _Stepped:

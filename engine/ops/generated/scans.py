@@ -14,6 +14,7 @@ from engine.kernels import scans
 from engine.ops import extremes, reduction, scan, sorting
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.linalg import norms
+from engine.ops.pooling import adaptive
 
 _ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
 _FEW = 8  # rows whose sum is written out
@@ -89,6 +90,11 @@ def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: 
 @kernel(extremes.amax, "cpu", only_launches=True)
 def _amax(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "max")
+
+
+@kernel(adaptive.maxima_of_images, "cpu", only_launches=True)
+def _maxima_of_images(xp, input):
+    return _reduced(xp, input, tuple(range(2, input.ndim)), True, "max")
 
 
 @kernel(extremes.amin, "cpu", only_launches=True)

@@ -216,10 +216,13 @@ def adaptive_argmax(xp: Any, x: Any, size: Any) -> Any:
     int64.
     """
     spatial = x.shape[2:]
-    nan = _may_have_nan(x)
     if prod(size) == 1:
-        found = _place(xp, x.reshape(*x.shape[:2], -1), 2, nan)
-        return found.reshape(*x.shape[:2], *size).astype("int64")
+        rows = x.reshape(*x.shape[:2], -1)
+        found = xp.argmax(rows, axis=2, keepdims=True)
+        if _may_have_nan(take_flat(xp, rows, found)):  # which is the first then
+            found = _place(xp, rows, 2, True)
+        return found.reshape(*x.shape[:2], *size).astype("int64", copy=False)
+    nan = _may_have_nan(x)
     index = xp.broadcast_to(xp.arange(prod(spatial)).reshape((1, 1, *spatial)), x.shape)
     values = x
     for axis, n, m in reversed(list(zip(range(2, x.ndim), spatial, size))):  # rows first: the first in memory wins
