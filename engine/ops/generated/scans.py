@@ -11,7 +11,7 @@ from typing import Any
 from engine.core.checks import wrap_dim, wrap_dims
 from engine.dispatch import kernel
 from engine.kernels import scans
-from engine.ops import extremes, reduction, scan, sorting
+from engine.ops import comparison, extremes, reduction, scan, sorting
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.linalg import norms
 from engine.ops.pooling import adaptive
@@ -90,6 +90,30 @@ def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: 
 @kernel(extremes.amax, "cpu", only_launches=True)
 def _amax(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "max")
+
+
+def _truths(xp: Any, input: Any, dim: Any, keepdim: bool, by: str) -> Any:
+    """`any` or `all` of rows of truth values: of the last dims, of which numpy walks one short row after the other."""
+    if input.dtype != bool or not input.ndim or not input.size or not input.flags.c_contiguous:
+        return NotImplemented
+    axes = sorted(wrap_dims(dim, input.ndim))
+    kept = input.ndim - len(axes)
+    if not axes or axes[0] != kept or not kept:
+        return NotImplemented
+    lead = input.shape[:kept]
+    made, rows = xp.empty((*lead, *(1,) * len(axes)) if keepdim else lead, input.dtype), prod(lead)
+    run(scans.reduced(by), [input, made], [input.size // rows], rows, input.size // rows, "bool")
+    return made
+
+
+@kernel(comparison.any, "cpu", only_launches=True, serves=lambda input, dim=None, *_: dim is not None)
+def _any(xp, input, dim=None, keepdim=False):
+    return _truths(xp, input, dim, keepdim, "any")
+
+
+@kernel(comparison.all, "cpu", only_launches=True, serves=lambda input, dim=None, *_: dim is not None)
+def _all(xp, input, dim=None, keepdim=False):
+    return _truths(xp, input, dim, keepdim, "all")
 
 
 @kernel(adaptive.maxima_of_images, "cpu", only_launches=True)

@@ -201,3 +201,14 @@ def test_what_is_left_of_orders() -> None:
     (x,) = arrays((40, 30))
     assert left("topk", x, 17) and left("topk", x, 0) and left("topk", x, 3, 0) and left("topk", x.astype("int32"), 3)
     assert left("topk", x.astype("float64"), 3)  # whose equals may be others
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+def test_truths_of_rows(name: str) -> None:
+    """Of the last dims of contiguous truth values; other operands are left to numpy."""
+    x = np.random.default_rng(0).random((3, 5, 4, 14)) < {"any": 0.1, "all": 0.9}[name]
+    for array in (x, x[..., :1].copy(), np.ones((2, 70), bool), np.zeros((300, 3), bool)):
+        agree(name, array, -1)
+        agree(name, array, (-1, -2) if array.ndim > 2 else -1, True)
+    assert left(name, x, 1) and left(name, x, (0, 1, 2, 3)) and left(name, x[..., ::2], -1)
+    assert left(name, x.astype("int32"), -1) and left(name, np.ones((0, 3), bool), -1)
