@@ -135,8 +135,9 @@ RUN = 128  # rows that are added one after the other
 
 
 @functools.cache
-def summed_rows(mean: bool) -> Callable[[str], Kernel]:
-    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean, in `bands(after)` for each row.
+def summed_rows(mean: bool, squares: bool = False) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean, in `bands(after)` for each row;
+    squares: the root of the sum of squares.
 
     part (rows, after) is scratch.  Runs of rows are added up, and their sums to the sum.
     """
@@ -146,18 +147,26 @@ def summed_rows(mean: bool) -> Callable[[str], Kernel]:
         x, out, part = k.array("x", type), k.array("out", type, True), k.array("part", type, True)
         n, after = k.scalar("n", "index"), k.scalar("after", "index")
         base, own, wide = _band(k, n, after)
+
+        def term(at: Value) -> Value:
+            value = k.load(x, at)
+            return value * value if squares else value
+
         with k.each(wide) as j:
             k.store(out, own + j, k.constant(0.0, type))
         with k.loop(0, (n + RUN - 1) // RUN) as run:
             first, beyond = run * RUN, run * RUN + RUN
             with k.each(wide) as j:
-                k.store(part, own + j, k.load(x, base + first * after + j))
+                k.store(part, own + j, term(base + first * after + j))
             with k.loop(first + 1, where(beyond < n, beyond, n)) as i:
                 line = base + i * after
                 with k.each(wide) as j:
-                    k.store(part, own + j, k.load(part, own + j) + k.load(x, line + j))
+                    k.store(part, own + j, k.load(part, own + j) + term(line + j))
             with k.each(wide) as j:
                 k.store(out, own + j, k.load(out, own + j) + k.load(part, own + j))
+        if squares:
+            with k.each(wide) as j:
+                k.store(out, own + j, call("sqrt", k.load(out, own + j)))
         if mean:
             count = k.cast(n, type)
             with k.each(wide) as j:

@@ -174,10 +174,14 @@ def _prod(xp, input, dim, keepdim=False, *, dtype=None):
 @kernel(norms.linalg_vector_norm, "cpu", only_launches=True)
 def _vector_norm(xp, input, ord=2, dim=None, keepdim=False, *, dtype=None):
     found = _parted(input, dim, keepdim) if ord == 2 and dtype is None else None
-    if found is None or found[3] > 1:
+    if found is None or (found[3] > 1 and found[2] > _ADDED):
         return NotImplemented
-    shape, rows, n, _ = found
+    shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
+    if behind > 1:
+        part, bands = xp.empty((rows, behind), input.dtype), scans.bands(behind)
+        run(scans.summed_rows(False, True), [input, made, part], [n, behind], rows * bands, n * behind // bands)
+        return made
     if n <= _RUN:
         run(scans.roots(True), [input, made], [n], rows, n)
         return made

@@ -128,7 +128,7 @@ def test_norms(n: int, dtype: str) -> None:
         agree("linalg_vector_norm", x, 2.0, dim, True)
     x[0, 1, n - 1], x[1] = np.nan, np.inf
     agree("linalg_vector_norm", x, 2, -1)
-    assert left("linalg_vector_norm", x, 1, -1) and left("linalg_vector_norm", x, 2, 0)
+    assert left("linalg_vector_norm", x, 1, -1) and left("linalg_vector_norm", np.ones((5000, 2), "float32"), 2, 0)
     assert left("linalg_vector_norm", x.astype("float16"), 2) and left("linalg_vector_norm", x[:0], 2)
 
 
@@ -201,6 +201,14 @@ def test_what_is_left_of_orders() -> None:
     (x,) = arrays((40, 30))
     assert left("topk", x, 17) and left("topk", x, 0) and left("topk", x, 3, 0) and left("topk", x.astype("int32"), 3)
     assert left("topk", x.astype("float64"), 3)  # whose equals may be others
+
+
+@pytest.mark.parametrize("n", [1, 127, 128, 300])
+def test_norms_over_dims_in_the_middle(n: int) -> None:
+    for shape, dim in (((3, n, 19), 1), ((n, 5), 0), ((2, n, 2, 3), (1, 2)), ((1, n, 600), 1)):
+        (x,) = arrays(shape)
+        agree("linalg_vector_norm", x, 2, dim)
+        agree("linalg_vector_norm", x, 2, dim, True)
 
 
 @pytest.mark.parametrize("name", ["any", "all"])
