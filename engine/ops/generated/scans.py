@@ -9,9 +9,9 @@ from math import prod
 from typing import Any
 
 from engine.core.checks import wrap_dim, wrap_dims
-from engine.dispatch import kernel
+from engine.dispatch import OPS, kernel
 from engine.kernels import scans
-from engine.ops import comparison, extremes, reduction, scan, sorting
+from engine.ops import comparison, extremes, reduction, scan, softmax, sorting
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.linalg import norms
 from engine.ops.pooling import adaptive
@@ -197,12 +197,34 @@ def _logsumexp(xp, input, dim, keepdim=False):
         return NotImplemented
     shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
-    if behind == 1:
+    if behind == 1 and n <= scans.FEW_PLACES:
+        blocks = -(-rows // scans.SIDE_BY_SIDE)
+        run(scans.log_of_few_sums(n), [input, made], [rows], blocks, n * scans.SIDE_BY_SIDE)
+    elif behind == 1:
         run(scans.log_of_sums, [input, made], [n], rows, n)
     else:
         sums = xp.empty((rows, behind), input.dtype)
         run(scans.log_of_sums_of_rows, [input, made, sums], [n, behind], rows, n * behind)
     return made
+
+
+def _soft(op: Any, log: bool) -> None:
+    """Rows of few places have a kernel of their own, others the one of any rows."""
+    of_rows = OPS[op.__name__].kernels["cuda"]
+
+    @kernel(op, "cpu", only_launches=True)
+    def _(xp, input, dim, dtype=None):
+        found = _parted(input, (dim,), False) if dtype is None else None
+        if found is None or found[3] > 1 or found[2] > scans.FEW_WRITTEN:
+            return of_rows(xp, input, dim, dtype)
+        _, rows, n, _ = found
+        made, blocks = xp.empty(input.shape, input.dtype), -(-rows // scans.SIDE_BY_SIDE)
+        run(scans.soft_rows_of_few(n, log), [input, made], [rows], blocks, n * scans.SIDE_BY_SIDE)
+        return made
+
+
+_soft(softmax.softmax, False)
+_soft(softmax.log_softmax, True)
 
 
 # --- running results

@@ -120,6 +120,20 @@ def test_logsumexp(dim: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 3, 8, 13, 24, 25, 32])
+def test_rows_of_few_places(n: int, dtype: str) -> None:
+    """Their kernels have a row in each lane; the last rows fill no vector."""
+    x = (np.random.default_rng(0).standard_normal((5, 27, n)) * 40).astype(dtype)
+    for name in ("logsumexp", "softmax", "log_softmax"):
+        agree(name, x, -1)
+        agree(name, x[0], 1)
+    x[0, 0] = -np.inf
+    x[1, 3, n // 2], x[2, 2, 0], x[3, 6, n - 1] = np.inf, -np.inf, np.nan
+    for name in ("logsumexp", "softmax", "log_softmax"):
+        agree(name, x, -1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [1, 16, 4095, 4096, 9000])
 def test_norms(n: int, dtype: str) -> None:
     (x,) = arrays((3, 2, n), dtype=dtype)
