@@ -18,7 +18,6 @@ from engine.ops.pooling import (
     avg_pool2d_values,
     avg_pool3d_values,
     pool_gather,
-    pool_scatter,
 )
 from engine.ops.pooling import numpy as by_numpy
 from engine.tensor import Tensor
@@ -110,13 +109,24 @@ def adaptive_max_indices(xp, input, size):
     return by_numpy.adaptive_argmax(xp, input, size)
 
 
-def _at_maxima(grad, input):
-    """Each gradient at the place of the maximum of its image."""
-    return pool_scatter(grad, adaptive_max_indices(input.detach(), grad.shape[2:]), tuple(input.shape[2:]))
+@op(public=False, out=False, method=False)
+@derivative(
+    grad_output=lambda grad, input, grad_output_shape: pool_gather(
+        grad, adaptive_max_indices(input.detach(), tuple(grad_output_shape[2:]))
+    )
+)
+@samples(lambda t: [(t(1, 2, 1, 1), t.distinct(1, 2, 5, 4).detach())])
+def gradient_at_maxima(xp, grad_output, input):
+    """Each gradient at the place of the maximum of its image.
+
+    grad_output (N, C, 1, ...), input (N, C, *) -> as input.
+    """
+    index = by_numpy.adaptive_argmax(xp, input, grad_output.shape[2:])
+    return by_numpy.put_flat(xp, grad_output, index, input.shape[2:])
 
 
 @op(public=False, out=False, method=False, large=512, generated="many")
-@derivative(input=lambda grad, input: _at_maxima(grad, input))
+@derivative(input=lambda grad, input: gradient_at_maxima(grad, input))
 @samples(lambda t: [(t.distinct(1, 2, 5, 4),), (t.distinct(2, 3, 4),)])
 def maxima_of_images(xp, input):
     """The maximum of each channel of images, nan where there is one.  input (N, C, *) -> (N, C, 1, ...)."""

@@ -258,6 +258,18 @@ def put_back(xp: Any, g: Any, index: Any, size: Any, geometry: PoolGeometry) -> 
     return result
 
 
+def put_flat(xp: Any, input: Any, indices: Any, size: Any) -> Any:
+    """Elements summed at flat indices of each channel.  input, indices (N, C, *out) -> (N, C, *size)."""
+    rows, total = prod(input.shape[:2]), prod(size)
+    result = xp.zeros((*input.shape[:2], *size), input.dtype)
+    where = indices.reshape(rows, prod(indices.shape[2:])) + (xp.arange(rows) * total).reshape(rows, 1)
+    if where.shape[1] == 1:  # no index twice
+        result.reshape(-1)[where.reshape(-1)] = input.reshape(-1)
+    else:
+        xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
+    return result
+
+
 def take_flat(xp: Any, x: Any, index: Any) -> Any:
     """The elements at flat indices.  x (N, C, *size), index (N, C, *out) -> (N, C, *out)."""
     rows = prod(x.shape[:2])
