@@ -59,10 +59,12 @@ def _taken(x: Array, stride: Sequence[int]) -> Array:
 
 
 _FEW = 1 << 21  # multiplications up to which products of what is read cost less than to find other code
+_IMAGES = 4  # of which oneDNN's code of all at once is no faster
 
 
 class _Steps:
-    """A convolution of single elements in steps, of few multiplications, and its gradients: products of what is read.
+    """A convolution of single elements in steps, of few multiplications, and its gradients, those of one without steps,
+    too: products of what is read.
 
     Images in torch's order, one product for each.
     """
@@ -96,6 +98,10 @@ class _Steps:
     def input(self, g: Array, w: Array) -> Array:
         """The gradient with respect to the input."""
         matrix, made = w.reshape(self._matrix).T, empty(self._size, np.float32)
+        if self.out == self._size[2:]:  # all is read
+            for each, result in zip(g.reshape(self._columns), made.reshape(self._rows)):
+                _multiply(matrix, each, result)
+            return made
         made.fill(0)
         part = np.empty(self._rows, np.float32)
         for each, result in zip(g.reshape(self._columns), part):
@@ -126,7 +132,8 @@ def _steps(
     key = tuple(size), outputs, kernel, *geometry
     if (found := _stepped.get(key)) is None:
         checked = ConvGeometry.of(*geometry)
-        fits = _in_steps(checked, kernel) and _Steps.serve(size, checked.stride, outputs, checked.groups)
+        few = _in_steps(checked, kernel) or (checked.pointwise(kernel) and size[0] <= _IMAGES)
+        fits = few and _Steps.serve(size, checked.stride, outputs, checked.groups)
         found = _stepped[key] = _Steps(size, checked.stride, outputs) if fits else False
     return found if isinstance(found, _Steps) and found.out == a.shape[2:] else None
 
