@@ -201,6 +201,8 @@ rule(
     resample.upsample_bicubic2d,
     pooling.max_pool_indices,
     adaptive_pooling.adaptive_max_indices,
+    adaptive_pooling.gradient_at_maxima,
+    adaptive_pooling.maxima_of_images,
     pooling.pool_gather,
     vision.im2col,
     vision.col2im,

@@ -15,6 +15,7 @@ from engine.kernels.form import Kernel, Value, both, call, where
 __all__ = [
     "bands",
     "first_of_order",
+    "log_of_few_sums",
     "log_of_sums",
     "log_of_sums_of_rows",
     "placed_extremes",
@@ -23,6 +24,7 @@ __all__ = [
     "roots",
     "running_extremes",
     "running_products",
+    "soft_rows_of_few",
     "summed_few",
     "summed_rows",
     "sums_of_runs",
@@ -135,8 +137,9 @@ RUN = 128  # rows that are added one after the other
 
 
 @functools.cache
-def summed_rows(mean: bool) -> Callable[[str], Kernel]:
-    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean, in `bands(after)` for each row.
+def summed_rows(mean: bool, squares: bool = False) -> Callable[[str], Kernel]:
+    """x (rows, n, after) -> (rows, after): the sum over the middle dim, or its mean, in `bands(after)` for each row;
+    squares: the root of the sum of squares.
 
     part (rows, after) is scratch.  Runs of rows are added up, and their sums to the sum.
     """
@@ -146,18 +149,26 @@ def summed_rows(mean: bool) -> Callable[[str], Kernel]:
         x, out, part = k.array("x", type), k.array("out", type, True), k.array("part", type, True)
         n, after = k.scalar("n", "index"), k.scalar("after", "index")
         base, own, wide = _band(k, n, after)
+
+        def term(at: Value) -> Value:
+            value = k.load(x, at)
+            return value * value if squares else value
+
         with k.each(wide) as j:
             k.store(out, own + j, k.constant(0.0, type))
         with k.loop(0, (n + RUN - 1) // RUN) as run:
             first, beyond = run * RUN, run * RUN + RUN
             with k.each(wide) as j:
-                k.store(part, own + j, k.load(x, base + first * after + j))
+                k.store(part, own + j, term(base + first * after + j))
             with k.loop(first + 1, where(beyond < n, beyond, n)) as i:
                 line = base + i * after
                 with k.each(wide) as j:
-                    k.store(part, own + j, k.load(part, own + j) + k.load(x, line + j))
+                    k.store(part, own + j, k.load(part, own + j) + term(line + j))
             with k.each(wide) as j:
                 k.store(out, own + j, k.load(out, own + j) + k.load(part, own + j))
+        if squares:
+            with k.each(wide) as j:
+                k.store(out, own + j, call("sqrt", k.load(out, own + j)))
         if mean:
             count = k.cast(n, type)
             with k.each(wide) as j:
@@ -241,6 +252,53 @@ def log_of_sums(type: str) -> Kernel:
     with k.once():
         k.store(out, k.index, call("log", total) + top)
     return k
+
+
+FEW_PLACES, FEW_WRITTEN = 32, 24  # places of rows up to which lanes are rows; those where each is written, too
+SIDE_BY_SIDE = 64  # rows that are reduced at once
+
+
+@functools.cache
+def log_of_few_sums(n: int) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows): as `log_of_sums`, of few places, each written out: the lanes are rows."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("log_of_few_sums", "rows")
+        x, out, rows = k.array("x", type), k.array("out", type, True), k.scalar("rows", "index")
+        first = k.index * SIDE_BY_SIDE
+        left = rows - first
+        with k.each(where(left < SIDE_BY_SIDE, left, SIDE_BY_SIDE)) as j:
+            values = [k.load(x, (first + j) * n + i) for i in range(n)]
+            top = _finite(functools.reduce(lambda a, b: call("max", a, b), values))
+            total = functools.reduce(operator.add, [call("exp", value - top) for value in values])
+            k.store(out, first + j, call("log", total) + top)
+        return k
+
+    return write
+
+
+@functools.cache
+def soft_rows_of_few(n: int, log: bool) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows, n): softmax of rows of few places or its logarithm; the lanes are rows."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("soft_rows_of_few", "rows")
+        x, out, rows = k.array("x", type), k.array("out", type, True), k.scalar("rows", "index")
+        first = k.index * SIDE_BY_SIDE
+        left = rows - first
+        with k.each(where(left < SIDE_BY_SIDE, left, SIDE_BY_SIDE)) as j:
+            base = (first + j) * n
+            values = [k.load(x, base + i) for i in range(n)]
+            top = functools.reduce(lambda a, b: call("max", a, b), values)
+            shifted = [value - top for value in values]
+            powers = [call("exp", value) for value in shifted]
+            total = functools.reduce(operator.add, powers)
+            made = [value - call("log", total) for value in shifted] if log else [power / total for power in powers]
+            for i, value in enumerate(made):
+                k.store(out, base + i, value)
+        return k
+
+    return write
 
 
 def log_of_sums_of_rows(type: str) -> Kernel:

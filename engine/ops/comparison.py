@@ -273,7 +273,7 @@ def _truths(t: Any) -> list[Any]:
     ]
 
 
-@op(several=((1, 2), (1, 4), (2, 4)))
+@op(several=((1, 2), (1, 4), (2, 4)), generated="many")
 @samples(_truths)
 def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Return whether one element (along `dim`) is not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""
@@ -283,7 +283,7 @@ def any(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = Fal
     return _bool_result(input, xp.any(input, axis=axis, keepdims=keepdim))
 
 
-@op(several=((1, 2), (1, 4), (2, 4)))
+@op(several=((1, 2), (1, 4), (2, 4)), generated="many")
 @samples(_truths)
 def all(xp, input, dim: int | tuple[int, ...] | None = None, keepdim: bool = False):
     """Return whether all elements (along `dim`) are not 0.  input (*) -> (* without dim) bool (uint8 of uint8)."""

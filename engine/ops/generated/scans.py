@@ -9,11 +9,12 @@ from math import prod
 from typing import Any
 
 from engine.core.checks import wrap_dim, wrap_dims
-from engine.dispatch import kernel
+from engine.dispatch import OPS, kernel
 from engine.kernels import scans
-from engine.ops import extremes, reduction, scan, sorting
+from engine.ops import comparison, extremes, reduction, scan, softmax, sorting
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.linalg import norms
+from engine.ops.pooling import adaptive
 
 _ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
 _FEW = 8  # rows whose sum is written out
@@ -91,6 +92,35 @@ def _amax(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "max")
 
 
+def _truths(xp: Any, input: Any, dim: Any, keepdim: bool, by: str) -> Any:
+    """`any` or `all` of rows of truth values: of the last dims, of which numpy walks one short row after the other."""
+    if input.dtype != bool or not input.ndim or not input.size or not input.flags.c_contiguous:
+        return NotImplemented
+    axes = sorted(wrap_dims(dim, input.ndim))
+    kept = input.ndim - len(axes)
+    if not axes or axes[0] != kept or not kept:
+        return NotImplemented
+    lead = input.shape[:kept]
+    made, rows = xp.empty((*lead, *(1,) * len(axes)) if keepdim else lead, input.dtype), prod(lead)
+    run(scans.reduced(by), [input, made], [input.size // rows], rows, input.size // rows, "bool")
+    return made
+
+
+@kernel(comparison.any, "cpu", only_launches=True, serves=lambda input, dim=None, *_: dim is not None)
+def _any(xp, input, dim=None, keepdim=False):
+    return _truths(xp, input, dim, keepdim, "any")
+
+
+@kernel(comparison.all, "cpu", only_launches=True, serves=lambda input, dim=None, *_: dim is not None)
+def _all(xp, input, dim=None, keepdim=False):
+    return _truths(xp, input, dim, keepdim, "all")
+
+
+@kernel(adaptive.maxima_of_images, "cpu", only_launches=True)
+def _maxima_of_images(xp, input):
+    return _reduced(xp, input, tuple(range(2, input.ndim)), True, "max")
+
+
 @kernel(extremes.amin, "cpu", only_launches=True)
 def _amin(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "min")
@@ -144,10 +174,14 @@ def _prod(xp, input, dim, keepdim=False, *, dtype=None):
 @kernel(norms.linalg_vector_norm, "cpu", only_launches=True)
 def _vector_norm(xp, input, ord=2, dim=None, keepdim=False, *, dtype=None):
     found = _parted(input, dim, keepdim) if ord == 2 and dtype is None else None
-    if found is None or found[3] > 1:
+    if found is None or (found[3] > 1 and found[2] > _ADDED):
         return NotImplemented
-    shape, rows, n, _ = found
+    shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
+    if behind > 1:
+        part, bands = xp.empty((rows, behind), input.dtype), scans.bands(behind)
+        run(scans.summed_rows(False, True), [input, made, part], [n, behind], rows * bands, n * behind // bands)
+        return made
     if n <= _RUN:
         run(scans.roots(True), [input, made], [n], rows, n)
         return made
@@ -163,12 +197,34 @@ def _logsumexp(xp, input, dim, keepdim=False):
         return NotImplemented
     shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
-    if behind == 1:
+    if behind == 1 and n <= scans.FEW_PLACES:
+        blocks = -(-rows // scans.SIDE_BY_SIDE)
+        run(scans.log_of_few_sums(n), [input, made], [rows], blocks, n * scans.SIDE_BY_SIDE)
+    elif behind == 1:
         run(scans.log_of_sums, [input, made], [n], rows, n)
     else:
         sums = xp.empty((rows, behind), input.dtype)
         run(scans.log_of_sums_of_rows, [input, made, sums], [n, behind], rows, n * behind)
     return made
+
+
+def _soft(op: Any, log: bool) -> None:
+    """Rows of few places have a kernel of their own, others the one of any rows."""
+    of_rows = OPS[op.__name__].kernels["cuda"]
+
+    @kernel(op, "cpu", only_launches=True)
+    def _(xp, input, dim, dtype=None):
+        found = _parted(input, (dim,), False) if dtype is None else None
+        if found is None or found[3] > 1 or found[2] > scans.FEW_WRITTEN:
+            return of_rows(xp, input, dim, dtype)
+        _, rows, n, _ = found
+        made, blocks = xp.empty(input.shape, input.dtype), -(-rows // scans.SIDE_BY_SIDE)
+        run(scans.soft_rows_of_few(n, log), [input, made], [rows], blocks, n * scans.SIDE_BY_SIDE)
+        return made
+
+
+_soft(softmax.softmax, False)
+_soft(softmax.log_softmax, True)
 
 
 # --- running results

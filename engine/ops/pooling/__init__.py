@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from math import prod
 
 from engine.autograd.graph import name_node, requires_grad_of
 from engine.autograd.versions import guard_again
@@ -156,14 +155,7 @@ def pool_gather(xp, input, indices):
 @samples(lambda t: [(t(1, 2, 2), t.of([[[0, 5], [1, 1]]]), (2, 3))])
 def pool_scatter(xp, input, indices, size):
     """Elements summed at flat indices of each channel.  input, indices (N, C, *out) -> (N, C, *size)."""
-    rows, total = prod(input.shape[:2]), prod(size)
-    result = xp.zeros((*input.shape[:2], *size), input.dtype)
-    where = indices.reshape(rows, prod(indices.shape[2:])) + (xp.arange(rows) * total).reshape(rows, 1)
-    if where.shape[1] == 1:  # no index twice
-        result.reshape(-1)[where.reshape(-1)] = input.reshape(-1)
-    else:
-        xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
-    return result
+    return by_numpy.put_flat(xp, input, indices, size)
 
 
 def _divided(xp, array, size, out, geometry, include, divisor):

@@ -8,10 +8,17 @@ from math import prod
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard, guard_again
 from engine.core import dtypes
-from engine.dispatch import composite, op, samples
+from engine.dispatch import composite, derivative, op, samples
 from engine.ops.nn.resample import adaptive_average, adaptive_spec
 from engine.ops.pointwise.arithmetic import refuse
-from engine.ops.pooling import _alone, _max_pool, _two_or_three, avg_pool2d_values, avg_pool3d_values, pool_gather
+from engine.ops.pooling import (
+    _alone,
+    _max_pool,
+    _two_or_three,
+    avg_pool2d_values,
+    avg_pool3d_values,
+    pool_gather,
+)
 from engine.ops.pooling import numpy as by_numpy
 from engine.tensor import Tensor
 
@@ -102,6 +109,30 @@ def adaptive_max_indices(xp, input, size):
     return by_numpy.adaptive_argmax(xp, input, size)
 
 
+@op(public=False, out=False, method=False)
+@derivative(
+    grad_output=lambda grad, input, grad_output_shape: pool_gather(
+        grad, adaptive_max_indices(input.detach(), tuple(grad_output_shape[2:]))
+    )
+)
+@samples(lambda t: [(t(1, 2, 1, 1), t.distinct(1, 2, 5, 4).detach())])
+def gradient_at_maxima(xp, grad_output, input):
+    """Each gradient at the place of the maximum of its image.
+
+    grad_output (N, C, 1, ...), input (N, C, *) -> as input.
+    """
+    index = by_numpy.adaptive_argmax(xp, input, grad_output.shape[2:])
+    return by_numpy.put_flat(xp, grad_output, index, input.shape[2:])
+
+
+@op(public=False, out=False, method=False, large=512, generated="many")
+@derivative(input=lambda grad, input: gradient_at_maxima(grad, input))
+@samples(lambda t: [(t.distinct(1, 2, 5, 4),), (t.distinct(2, 3, 4),)])
+def maxima_of_images(xp, input):
+    """The maximum of each channel of images, nan where there is one.  input (N, C, *) -> (N, C, 1, ...)."""
+    return input.max(axis=tuple(range(2, input.ndim)), keepdims=True)
+
+
 def _adaptive_max(name, n, input, output_size, indices=True):
     size = _adaptive_size(name, n, input, output_size, ":")
     _not_empty(name, input)
@@ -114,15 +145,21 @@ def _adaptive_max(name, n, input, output_size, indices=True):
         found = _max_pool(name, n, x, kernel, kernel, 0, 1, False, indices)
         values, where = found if indices else (found, None)
         name_node(values, node)
+    elif not indices and x._array.size and prod(size) == 1:
+        values = name_node(maxima_of_images(x), node)
     else:
         empty = not all(size) or not x._array.size
         where = (
             x.new_empty((*x.shape[:2], *size), dtype=dtypes.int64) if empty else adaptive_max_indices(x.detach(), size)
         )
         values = guard_again(guard(name_node(pool_gather(x, where), node), input), where)
-    result = (values, where) if indices else (values,)
-    result = result if batched else tuple([_alone(r) for r in result])
-    return result if indices else result[0]
+    if not indices:
+        return _unbatched(values, batched)
+    return _unbatched(values, batched), _unbatched(where, batched)
+
+
+def _unbatched(result, batched):
+    return result if batched else _alone(result)
 
 
 def adaptive_maxima(n, input, output_size):

@@ -216,10 +216,13 @@ def adaptive_argmax(xp: Any, x: Any, size: Any) -> Any:
     int64.
     """
     spatial = x.shape[2:]
-    nan = _may_have_nan(x)
     if prod(size) == 1:
-        found = _place(xp, x.reshape(*x.shape[:2], -1), 2, nan)
-        return found.reshape(*x.shape[:2], *size).astype("int64")
+        rows = x.reshape(*x.shape[:2], -1)
+        found = xp.argmax(rows, axis=2, keepdims=True)
+        if _may_have_nan(take_flat(xp, rows, found)):  # which is the first then
+            found = _place(xp, rows, 2, True)
+        return found.reshape(*x.shape[:2], *size).astype("int64", copy=False)
+    nan = _may_have_nan(x)
     index = xp.broadcast_to(xp.arange(prod(spatial)).reshape((1, 1, *spatial)), x.shape)
     values = x
     for axis, n, m in reversed(list(zip(range(2, x.ndim), spatial, size))):  # rows first: the first in memory wins
@@ -252,6 +255,18 @@ def put_back(xp: Any, g: Any, index: Any, size: Any, geometry: PoolGeometry) -> 
         part, where, target = g[block], index[block] - base, result[block]
         for windows, meeting, flat in window_taps(size, out, geometry):
             target[meeting] += part[windows] * (where[windows] == flat)
+    return result
+
+
+def put_flat(xp: Any, input: Any, indices: Any, size: Any) -> Any:
+    """Elements summed at flat indices of each channel.  input, indices (N, C, *out) -> (N, C, *size)."""
+    rows, total = prod(input.shape[:2]), prod(size)
+    result = xp.zeros((*input.shape[:2], *size), input.dtype)
+    where = indices.reshape(rows, prod(indices.shape[2:])) + (xp.arange(rows) * total).reshape(rows, 1)
+    if where.shape[1] == 1:  # no index twice
+        result.reshape(-1)[where.reshape(-1)] = input.reshape(-1)
+    else:
+        xp.add.at(result.reshape(-1), where.reshape(-1), input.reshape(-1))
     return result
 
 

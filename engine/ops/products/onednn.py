@@ -45,7 +45,8 @@ def _gemm(a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> bo
     return arrays.sgemm(products.straight(np, a), products.straight(np, b), out, alpha, beta)
 
 
-def _multiply(a: Any, b: Any, out: Any) -> None:
+def multiply(a: Any, b: Any, out: Any) -> None:
+    """out = a @ b of matrices, by BLAS where oneDNN does not serve."""
     if not arrays.sgemm(a, b, out):
         np.matmul(a, b, out=out)
 
@@ -63,7 +64,7 @@ class _Products(Fast):
             out = empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
         left, right = (x if x.shape[:-2] == lead else np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
         for at in np.ndindex(lead):
-            _multiply(products.straight(np, left[at]), products.straight(np, right[at]), out[at])
+            multiply(products.straight(np, left[at]), products.straight(np, right[at]), out[at])
         return out
 
 
@@ -79,7 +80,7 @@ def _halves(a: Any, b: Any, bias: Any = None) -> Any:
     row = None if bias is None else _row(bias, b.shape[1])
     if a.flags.forc and b.flags.forc and arrays.matmul(a, b, made, row):
         return made
-    wide = half_floats.product(a, b, _multiply)
+    wide = half_floats.product(a, b, multiply)
     if bias is not None:
         wide += half_floats.widen(bias)
     return wide.astype(a.dtype)

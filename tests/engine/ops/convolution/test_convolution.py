@@ -82,6 +82,20 @@ def test_single_elements_in_steps_and_of_one_place(
         assert all(y[0].is_contiguous(memory_format=engine.channels_last) for y in found)
 
 
+def test_transposed_single_elements_in_steps_with_places_beyond() -> None:
+    """The gradients of a convolution whose input is longer than what its steps read, by `output_padding`."""
+    engine.manual_seed(0)
+    values = [engine.randn(s) for s in ((2, 6, 4, 5), (6, 3, 1, 1))]
+    found = []
+    for dtype in (engine.float32, engine.float64):
+        x, w = (v.to(dtype).requires_grad_() for v in values)
+        y = F.conv_transpose2d(x, w, None, 2, 0, (2, 1), 1, (3, 3))
+        slope = engine.linspace(-1, 1, y.numel(), dtype=dtype).reshape(y.shape)
+        found.append([y, *engine.autograd.grad(y, (x, w), slope)])
+    for got, want in zip(*found):
+        assert got.shape == want.shape and engine.allclose(got.double(), want, rtol=1e-4, atol=1e-4)
+
+
 def test_refusals_of_one_place() -> None:
     x = engine.ones(1, 4, 1, 1)
     for args, text in (

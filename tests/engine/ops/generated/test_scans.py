@@ -120,6 +120,20 @@ def test_logsumexp(dim: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 3, 8, 13, 24, 25, 32])
+def test_rows_of_few_places(n: int, dtype: str) -> None:
+    """Their kernels have a row in each lane; the last rows fill no vector."""
+    x = (np.random.default_rng(0).standard_normal((5, 27, n)) * 40).astype(dtype)
+    for name in ("logsumexp", "softmax", "log_softmax"):
+        agree(name, x, -1)
+        agree(name, x[0], 1)
+    x[0, 0] = -np.inf
+    x[1, 3, n // 2], x[2, 2, 0], x[3, 6, n - 1] = np.inf, -np.inf, np.nan
+    for name in ("logsumexp", "softmax", "log_softmax"):
+        agree(name, x, -1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [1, 16, 4095, 4096, 9000])
 def test_norms(n: int, dtype: str) -> None:
     (x,) = arrays((3, 2, n), dtype=dtype)
@@ -128,7 +142,7 @@ def test_norms(n: int, dtype: str) -> None:
         agree("linalg_vector_norm", x, 2.0, dim, True)
     x[0, 1, n - 1], x[1] = np.nan, np.inf
     agree("linalg_vector_norm", x, 2, -1)
-    assert left("linalg_vector_norm", x, 1, -1) and left("linalg_vector_norm", x, 2, 0)
+    assert left("linalg_vector_norm", x, 1, -1) and left("linalg_vector_norm", np.ones((5000, 2), "float32"), 2, 0)
     assert left("linalg_vector_norm", x.astype("float16"), 2) and left("linalg_vector_norm", x[:0], 2)
 
 
@@ -201,3 +215,22 @@ def test_what_is_left_of_orders() -> None:
     (x,) = arrays((40, 30))
     assert left("topk", x, 17) and left("topk", x, 0) and left("topk", x, 3, 0) and left("topk", x.astype("int32"), 3)
     assert left("topk", x.astype("float64"), 3)  # whose equals may be others
+
+
+@pytest.mark.parametrize("n", [1, 127, 128, 300])
+def test_norms_over_dims_in_the_middle(n: int) -> None:
+    for shape, dim in (((3, n, 19), 1), ((n, 5), 0), ((2, n, 2, 3), (1, 2)), ((1, n, 600), 1)):
+        (x,) = arrays(shape)
+        agree("linalg_vector_norm", x, 2, dim)
+        agree("linalg_vector_norm", x, 2, dim, True)
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+def test_truths_of_rows(name: str) -> None:
+    """Of the last dims of contiguous truth values; other operands are left to numpy."""
+    x = np.random.default_rng(0).random((3, 5, 4, 14)) < {"any": 0.1, "all": 0.9}[name]
+    for array in (x, x[..., :1].copy(), np.ones((2, 70), bool), np.zeros((300, 3), bool)):
+        agree(name, array, -1)
+        agree(name, array, (-1, -2) if array.ndim > 2 else -1, True)
+    assert left(name, x, 1) and left(name, x, (0, 1, 2, 3)) and left(name, x[..., ::2], -1)
+    assert left(name, x.astype("int32"), -1) and left(name, np.ones((0, 3), bool), -1)
