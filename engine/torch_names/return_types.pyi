@@ -73,6 +73,15 @@ class geqrf(NamedTuple):
     a: Tensor
     tau: Tensor
 
+class gru_gates(NamedTuple):
+    made: Tensor
+    kept: Tensor
+
+class gru_gates_backward(NamedTuple):
+    inputs: Tensor
+    share: Tensor
+    state: Tensor
+
 class gru_inference(NamedTuple):
     output: Tensor
     h: Tensor
@@ -131,6 +140,15 @@ class linalg_svd(NamedTuple):
     U: Tensor
     S: Tensor
     Vh: Tensor
+
+class lstm_gates(NamedTuple):
+    hidden: Tensor
+    made: Tensor
+    kept: Tensor
+
+class lstm_gates_backward(NamedTuple):
+    gates: Tensor
+    cell: Tensor
 
 class lstm_inference(NamedTuple):
     output: Tensor
