@@ -46,7 +46,8 @@ from engine.tensor import Tensor
 __all__ = ["trace_function", "trace_module"]
 
 _LEAVES = frozenset(
-    """layer_norm lstm gru rnn_tanh rnn_relu group_norm instance_norm batch_norm dropout feature_dropout alpha_dropout
+    """layer_norm rms_norm lstm gru rnn_tanh rnn_relu lstm_cell gru_cell group_norm instance_norm batch_norm dropout
+    feature_dropout alpha_dropout
     interpolate pad scaled_dot_product_attention matmul linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d
     conv_transpose3d einsum split chunk stack cat __getitem__ softmax log_softmax embedding gelu silu leaky_relu
     max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d

@@ -106,3 +106,28 @@ def _rnn_tanh(w: Writer, args: Any) -> Any:
 @builds("rnn_relu")
 def _rnn_relu(w: Writer, args: Any) -> Any:
     return _layers(w, "RNN", args, "Relu")
+
+
+def _gates(w: Writer, values: Value, count: int) -> list[Value]:
+    """The parts of (N, count * H), one for each gate."""
+    parts: list[Value] = w.op("Split", values, w.ints([values.static[1] // count] * count), axis=1, outputs=count)
+    return parts
+
+
+@builds("lstm_gates")
+def _lstm_gates(w: Writer, inputs: Value, share: Value, cell: Value) -> Any:
+    i, f, g, o = _gates(w, w.op("Add", inputs, share, shape=inputs.shape), 4)
+    i, f, g, o = w.op("Sigmoid", i), w.op("Sigmoid", f), w.op("Tanh", g), w.op("Sigmoid", o)
+    made = w.op("Add", w.op("Mul", f, cell), w.op("Mul", i, g))
+    t = w.op("Tanh", made)
+    return [w.op("Mul", o, t), made, w.op("Concat", i, f, g, o, t, axis=1)]
+
+
+@builds("gru_gates")
+def _gru_gates(w: Writer, inputs: Value, share: Value, state: Value) -> Any:
+    (a, b, c), (d, e, inner) = _gates(w, inputs, 3), _gates(w, share, 3)
+    reset, update = w.op("Sigmoid", w.op("Add", a, d)), w.op("Sigmoid", w.op("Add", b, e))
+    new = w.op("Tanh", w.op("Add", c, w.op("Mul", reset, inner)))
+    apart = w.op("Sub", state, new)
+    made = w.op("Add", new, w.op("Mul", update, apart))
+    return [made, w.op("Concat", reset, update, new, inner, apart, axis=1)]

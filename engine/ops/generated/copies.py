@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from engine.backends.cpu import relayout
 from engine.core.lru import LRU
 from engine.dispatch import kernel
-from engine.kernels import copies
+from engine.kernels import copies, processor
 from engine.kernels.form import Kernel
 from engine.ops import rearranging
 from engine.ops.generated import launch
@@ -133,7 +133,8 @@ def _tried(
     return made
 
 
-relayout.providers.contiguous = contiguous
+if processor.available():
+    relayout.providers.contiguous = contiguous
 
 _placings: LRU[Any, Any] = LRU(4096)
 _Dim = tuple[int, int, int, int]  # size; start, step and count of what is placed there
@@ -212,7 +213,8 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
     return _tried("place", entry, build, place, plain, prod(shape), found.type)
 
 
-relayout.providers.placed = placed
+if processor.available():
+    relayout.providers.placed = placed
 
 
 @kernel(rearranging.repeat, "cpu", only_launches=True)

@@ -87,6 +87,20 @@ def test_modules(make, example, other) -> None:
             np.testing.assert_allclose(found.detach().numpy(), one.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "cell, states",
+    [(nn.LSTMCell(4, 5), 2), (nn.GRUCell(4, 5), 1), (nn.RNNCell(4, 5), 1), (nn.RMSNorm(4), 0)],
+    ids=["lstm", "gru", "rnn", "rms"],
+)
+def test_fused_layers_are_traced_as_what_they_are(cell, states) -> None:
+    """As one operator of TorchScript, whatever the engine computes them by."""
+    made = [torch.randn(3, 5) for _ in range(states)]
+    given = (torch.randn(3, 4), *([tuple(made)] if states > 1 else made))
+    traced = again(torch.jit.trace(cell, given))
+    for got, want in zip(flat(traced(*given)), flat(cell(*given)), strict=True):
+        assert torch.equal(got, want)
+
+
 def test_training_goes_through_a_trace() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
     with warnings.catch_warnings():
