@@ -45,6 +45,8 @@ softmax_nll_maps softmax_nll_rows softmax_nll_smoothed softplus softplus_backwar
 std_of sub sum tan tanh tanh_backward threshold threshold_backward true_div trunc var_of where_tensors xlogy
 """.split()
 
+WIDENED = {"rms_norm_train"}  # asked with float32 and float64 alone: `rms_norm` widens what is narrower
+
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -98,7 +100,7 @@ def on_samples(dtypes: tuple[str, ...], names: Any = None) -> tuple[set[str], li
 def test_every_sample_agrees_with_the_code_of_its_op(dtype: str, folder: Path) -> None:
     served, wrong = shim.run_all(lambda: on_samples((dtype,)), folder)
     assert not wrong
-    assert not sorted(set(SERVED) - served)
+    assert not sorted(set(SERVED) - served - (WIDENED if dtype == "bfloat16" else set()))
 
 
 @pytest.mark.long
