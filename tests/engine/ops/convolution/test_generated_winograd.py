@@ -236,7 +236,7 @@ def test_one_that_is_wrong_is_switched_off_with_a_warning(forgotten: None, monke
 
 def test_a_slower_one_is_left(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = calls_of(monkeypatch)
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): True)
     step()
     seen.clear()
     step()
@@ -297,7 +297,7 @@ def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatc
     assert {rectified for _, rectified in calls} == {True, False}
     assert {bool(added) for added, _ in calls} == {True, False}
     assert len(calls) >= 3  # of one image the last is too little work; of several a few may be taken at a time
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): True)
     winograd._known.clear()
     with engine.no_grad():
         made = engine.compile(Block().eval())

@@ -174,7 +174,7 @@ def test_first_calls_prove_a_way_and_later_ones_only_compute(stride: int, monkey
 
 def test_a_slower_one_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = calls_of(monkeypatch)
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): margin < windows._Route.margin)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): margin < windows._Route.margin)
     step()
     seen.clear()
     step()  # the windows stay

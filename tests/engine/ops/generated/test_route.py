@@ -22,7 +22,7 @@ def doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_warned", set())
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): False)
     monkeypatch.setattr(route, "MANY", 0)
 
 
@@ -89,20 +89,20 @@ def test_what_is_slower_is_off_for_its_geometry(monkeypatch: pytest.MonkeyPatch)
     one, _ = made()
     other = route.GeneratedRoute("a test", one.entry, launch.PAYS, lambda: "code")
     with monkeypatch.context() as late:
-        late.setattr(launch, "slower", lambda mine, there, margin, of=(): True)
+        late.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): True)
         assert calls(one) == ["plain", "mine"]
     assert [calls(one), calls(other)] == [["plain"], ["plain", "mine"]]
 
 
 def test_what_was_slower_is_tried_again_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = made()
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): True)
     tried = [n for n in range(200) if calls(one) == ["plain", "mine"]]
     assert len(tried) == Standing.TRIALS and one.disabled
     assert all(b - a >= Standing.REST for a, b in itertools.pairwise(tried))
     again, _ = made()
     assert calls(again) == ["plain", "mine"]
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): False)  # the machine is quiet now
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): False)  # the machine is quiet now
     seen = [calls(again) for _ in range(Standing.REST + 2)]
     assert ["plain", "mine"] in seen and seen[-1] == ["mine"]
 

@@ -162,7 +162,7 @@ def test_pooling_of_a_rectifier_proves_itself_with_its_gradient(monkeypatch: pyt
 def test_a_pass_that_is_slower_or_wrong_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "always", lambda: False)
     monkeypatch.setattr(launch.trials, "trusted", False)
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): True)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): True)
     x, geometry = picture((8, 64, 64, 64)), ((2, 2), (2, 2), (0, 0), (1, 1))
     shape = (8, 64, 32, 32)
     want = np.asarray(x).reshape(8, 64, 32, 2, 32, 2).max((3, 5))
@@ -171,7 +171,7 @@ def test_a_pass_that_is_slower_or_wrong_is_left(monkeypatch: pytest.MonkeyPatch)
         found = generated.pooled(x, shape, made, geometry, lambda: calls.append(1) or want)
         np.testing.assert_array_equal(found, want)
     channels.known.clear()
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): False)
     made = lambda: empty_channels_last(shape, "float32")
     with pytest.warns(RuntimeWarning, match="max pooling is switched off"):
         found = generated.pooled(x, shape, made, geometry, lambda: want + 1)

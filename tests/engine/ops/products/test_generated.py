@@ -105,7 +105,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> tuple[products.Steps, list[str]]:
 
     monkeypatch.setattr(products, "_trials", LRU(1024))
     monkeypatch.setattr(processor, "always", lambda: True)
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): False)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): False)
     return products.Steps(plain), seen
 
 
@@ -141,7 +141,7 @@ def test_the_call_of_the_trial_is_added_once(steps: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(launch.trials, "trusted", False)
     monkeypatch.setattr(processor, "always", lambda: False)
     monkeypatch.setattr(launch, "PAYS", 1)
-    monkeypatch.setattr(launch, "slower", lambda mine, there, margin, of=(): (mine(), there())[0] is not None)
+    monkeypatch.setattr(launch, "slower", lambda mine, there, margin=1.05, of=(): (mine(), there())[0] is not None)
     product, seen = steps
     matrix, rows = np.eye(128, 256, dtype="float32"), np.ones((8, 128), "float32")
     out = np.zeros((8, 256), "float32")
