@@ -220,17 +220,17 @@ def lstm_layer_backward(type: str) -> Kernel:
 
 # --- one step, whose gradient needs neither the shares nor the new states
 
-KEPT = 5  # arrays (H) of a row that the gradient of a step reads
+SAVED = 5  # arrays (H) of a row that the gradient of a step reads
 
 
 def lstm_gates(type: str) -> Kernel:
-    """inputs and share (N, 4H): i, f, g, o; cell (N, H) -> hidden, new cell (N, H), kept (N, 5H): the gates after their
-    functions and the tanh of the new cell."""
+    """inputs and share (N, 4H): i, f, g, o; cell (N, H) -> hidden, new cell (N, H), saved (N, 5H): the gates after
+    their functions and the tanh of the new cell."""
     k = Kernel("lstm_gates", "rows")
     inputs, share, cell = (k.array(name, type) for name in ("inputs", "share", "cell"))
-    hidden, made, kept = (k.array(name, type, True) for name in ("hidden", "made", "kept"))
+    hidden, made, saved = (k.array(name, type, True) for name in ("hidden", "made", "saved"))
     size = k.scalar("size", "index")
-    base, start, own = k.index * size, k.index * size * 4, k.index * size * KEPT
+    base, start, own = k.index * size, k.index * size * 4, k.index * size * SAVED
     with k.each(size) as j:
         i, f, g, o = (k.load(inputs, start + size * n + j) + k.load(share, start + size * n + j) for n in range(4))
         i, f, g, o = _sigmoid(i), _sigmoid(f), call("tanh", g), _sigmoid(o)
@@ -239,18 +239,19 @@ def lstm_gates(type: str) -> Kernel:
         k.store(hidden, base + j, o * t)
         k.store(made, base + j, c)
         for n, value in enumerate((i, f, g, o, t)):
-            k.store(kept, own + size * n + j, value)
+            k.store(saved, own + size * n + j, value)
     return k
 
 
 def lstm_gates_backward(type: str) -> Kernel:
-    """The gradients of hidden and new cell (N, H), kept (N, 5H), cell (N, H) -> those of the gates (N, 4H), of cell."""
+    """The gradients of hidden and new cell (N, H), saved (N, 5H), cell (N, H) -> those of the gates (N, 4H) and
+    of cell (N, H)."""
     k = Kernel("lstm_gates_backward", "rows")
-    of_hidden, of_made, kept, cell = (k.array(name, type) for name in ("of_hidden", "of_made", "kept", "cell"))
+    of_hidden, of_made, saved, cell = (k.array(name, type) for name in ("of_hidden", "of_made", "saved", "cell"))
     of_gates, of_cell, size = k.array("of_gates", type, True), k.array("of_cell", type, True), k.scalar("size", "index")
-    base, start, own = k.index * size, k.index * size * 4, k.index * size * KEPT
+    base, start, own = k.index * size, k.index * size * 4, k.index * size * SAVED
     with k.each(size) as j:
-        i, f, g, o, t = (k.load(kept, own + size * n + j) for n in range(KEPT))
+        i, f, g, o, t = (k.load(saved, own + size * n + j) for n in range(SAVED))
         d = k.load(of_hidden, base + j)
         dc = k.load(of_made, base + j) + (1 - t * t) * o * d
         found = (
@@ -266,12 +267,12 @@ def lstm_gates_backward(type: str) -> Kernel:
 
 
 def gru_gates(type: str) -> Kernel:
-    """inputs and share (N, 3H): r, z, n; state (N, H) -> the new state (N, H), kept (N, 5H): the gates after their
+    """inputs and share (N, 3H): r, z, n; state (N, H) -> the new state (N, H), saved (N, 5H): the gates after their
     functions, the share of n, and state - n."""
     k = Kernel("gru_gates", "rows")
     inputs, share, state = (k.array(name, type) for name in ("inputs", "share", "state"))
-    made, kept, size = k.array("made", type, True), k.array("kept", type, True), k.scalar("size", "index")
-    base, start, own = k.index * size, k.index * size * 3, k.index * size * KEPT
+    made, saved, size = k.array("made", type, True), k.array("saved", type, True), k.scalar("size", "index")
+    base, start, own = k.index * size, k.index * size * 3, k.index * size * SAVED
     with k.each(size) as j:
         places = [start + size * n + j for n in range(3)]
         inner = k.load(share, places[2])
@@ -280,19 +281,19 @@ def gru_gates(type: str) -> Kernel:
         apart = k.load(state, base + j) - n
         k.store(made, base + j, n + z * apart)
         for at, value in enumerate((r, z, n, inner, apart)):
-            k.store(kept, own + size * at + j, value)
+            k.store(saved, own + size * at + j, value)
     return k
 
 
 def gru_gates_backward(type: str) -> Kernel:
-    """The gradient of the new state (N, H), kept (N, 5H) -> those of inputs and share (N, 3H), of state (N, H)."""
+    """The gradient of the new state (N, H), saved (N, 5H) -> those of inputs and share (N, 3H), of state (N, H)."""
     k = Kernel("gru_gates_backward", "rows")
-    of_made, kept = k.array("of_made", type), k.array("kept", type)
+    of_made, saved = k.array("of_made", type), k.array("saved", type)
     of_inputs, of_share, of_state = (k.array(name, type, True) for name in ("of_inputs", "of_share", "of_state"))
     size = k.scalar("size", "index")
-    base, start, own = k.index * size, k.index * size * 3, k.index * size * KEPT
+    base, start, own = k.index * size, k.index * size * 3, k.index * size * SAVED
     with k.each(size) as j:
-        r, z, n, inner, apart = (k.load(kept, own + size * at + j) for at in range(KEPT))
+        r, z, n, inner, apart = (k.load(saved, own + size * at + j) for at in range(SAVED))
         d = k.load(of_made, base + j)
         keep = d * z
         dn = (1 - n * n) * (d - keep)

@@ -75,7 +75,7 @@ class geqrf(NamedTuple):
 
 class gru_gates(NamedTuple):
     made: Tensor
-    kept: Tensor
+    saved: Tensor
 
 class gru_gates_backward(NamedTuple):
     inputs: Tensor
@@ -144,7 +144,7 @@ class linalg_svd(NamedTuple):
 class lstm_gates(NamedTuple):
     hidden: Tensor
     made: Tensor
-    kept: Tensor
+    saved: Tensor
 
 class lstm_gates_backward(NamedTuple):
     gates: Tensor

@@ -25,9 +25,7 @@ PAYS = 1 << 19
 MUCH = 32  # operations
 CALLS = 32
 MANY = 4096  # kinds of calls that are remembered
-KEPT = (
-    1 << 22
-)  # bytes of a result that malloc keeps (`fast.py`) at a tenth of what memory of the allocator's costs, 3 us
+FROM_ALLOCATOR = 1 << 22  # bytes from which it makes results, in 3 us: malloc retains what is smaller (`fast.py`)
 SHORT = 48  # places of a row up to which masked lanes cost less than places one by one
 COLUMNS = 8  # rows side by side from which they are worth a vector
 
@@ -608,7 +606,7 @@ def watched(variant: Callable[..., Any], xp: Any, args: tuple[Any, ...], kwargs:
     for m in maker.made:
         if not m.flags.c_contiguous:
             return None
-        specs.append((m.shape, m.dtype, np.empty if m.nbytes < KEPT else xp.empty))
+        specs.append((m.shape, m.dtype, np.empty if m.nbytes < FROM_ALLOCATOR else xp.empty))
     refusals = [places[_start(a)][0] for a in trials.refusals]
     trials.refusals.clear()
     return given, steps, shapes, specs, isinstance(found, tuple), _mark(found), refusals

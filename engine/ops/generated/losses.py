@@ -52,8 +52,8 @@ def _elements(op: Any, each: Any) -> None:
             if rest := input.size - runs * _RUN:
                 total = code(np, *[a.reshape(-1)[-rest:] for a in (input, target)]).sum(dtype="float64")
             arrays = [a.reshape(-1)[: runs * _RUN].reshape(runs, _RUN) for a in (input, target)]
-            kept = lambda xp, count, total: total
-            (sums,) = _rows.reduce(xp, op.__name__, ["sum"], code, kept, arrays, (1,), [input.dtype], key=given)
+            whole = lambda xp, count, total: total
+            (sums,) = _rows.reduce(xp, op.__name__, ["sum"], code, whole, arrays, (1,), [input.dtype], key=given)
             total += sums.sum(dtype="float64")
             return np.asarray(total / input.size if reduction == "mean" else total, input.dtype)
 

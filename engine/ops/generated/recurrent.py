@@ -99,17 +99,17 @@ def _new(xp: Any, like: Any, *widths: int) -> list[Any]:
 def _lstm_gates(xp, inputs, share, cell):
     if not plain(cell, inputs, share):
         return NotImplemented
-    found, (count, size) = _new(xp, cell, 1, 1, recurrent.KEPT), cell.shape
+    found, (count, size) = _new(xp, cell, 1, 1, recurrent.SAVED), cell.shape
     run(recurrent.lstm_gates, [inputs, share, cell, *found], [size], count, size)
     return tuple(found)
 
 
 @kernel(cells.lstm_gates_backward, "direct", only_launches=True)
-def _lstm_gates_backward(xp, grad_hidden, grad_cell, inputs, share, cell, kept):
-    if not plain(cell, kept, grad_hidden, grad_cell):
+def _lstm_gates_backward(xp, grad_hidden, grad_cell, inputs, share, cell, saved):
+    if not plain(cell, saved, grad_hidden, grad_cell):
         return NotImplemented
     found, (count, size) = _new(xp, cell, 4, 1), cell.shape
-    run(recurrent.lstm_gates_backward, [grad_hidden, grad_cell, kept, cell, *found], [size], count, size)
+    run(recurrent.lstm_gates_backward, [grad_hidden, grad_cell, saved, cell, *found], [size], count, size)
     return tuple(found)
 
 
@@ -117,15 +117,15 @@ def _lstm_gates_backward(xp, grad_hidden, grad_cell, inputs, share, cell, kept):
 def _gru_gates(xp, inputs, share, state):
     if not plain(state, inputs, share):
         return NotImplemented
-    found, (count, size) = _new(xp, state, 1, recurrent.KEPT), state.shape
+    found, (count, size) = _new(xp, state, 1, recurrent.SAVED), state.shape
     run(recurrent.gru_gates, [inputs, share, state, *found], [size], count, size)
     return tuple(found)
 
 
 @kernel(cells.gru_gates_backward, "direct", only_launches=True)
-def _gru_gates_backward(xp, grad_made, inputs, share, state, kept):
-    if not plain(state, kept, grad_made):
+def _gru_gates_backward(xp, grad_made, inputs, share, state, saved):
+    if not plain(state, saved, grad_made):
         return NotImplemented
     found, (count, size) = _new(xp, state, 3, 3, 1), state.shape
-    run(recurrent.gru_gates_backward, [grad_made, kept, *found], [size], count, size)
+    run(recurrent.gru_gates_backward, [grad_made, saved, *found], [size], count, size)
     return tuple(found)

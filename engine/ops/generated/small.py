@@ -178,7 +178,7 @@ def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
         (shapes[at][1] if at < len(first) and shapes[at][1] is not None else specs[n][0], specs[n][1])
         for at, n in enumerate(order)
     ]
-    if any(np.empty(shape, dtype).nbytes >= launch.KEPT for shape, dtype in made) and not few:
+    if any(np.empty(shape, dtype).nbytes >= launch.FROM_ALLOCATOR for shape, dtype in made) and not few:
         return 0  # whose memory is the allocator's
     launches = []
     for pack, entry, picks, rest, count, _, shared, _ in steps:

@@ -1,6 +1,6 @@
 """What a step of an LSTM or a GRU does to its gates, as one op: `lstm_cell` and `gru_cell` behind their products.
 
-What the gradient reads is a result of its own (`kept`), so that states may be written to meanwhile.
+What the gradient reads is a result of its own (`saved`), so that states may be written to meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _parts(array: Any, size: int) -> list[Any]:
     method=False,
     out=False,
     returns=("gates", "cell"),
-    tensors=("grad_hidden", "grad_cell", "inputs", "share", "cell", "kept"),
+    tensors=("grad_hidden", "grad_cell", "inputs", "share", "cell", "saved"),
     why=WHY,
     large=4096,
     generated="many",
@@ -46,9 +46,9 @@ def _parts(array: Any, size: int) -> list[Any]:
         lstm_step_of, 2, (grads[0], None, grads[1]), needs, grad_hidden, grad_cell, inputs, share, cell
     ),
 )
-def lstm_gates_backward(xp, grad_hidden, grad_cell, inputs, share, cell, kept):
+def lstm_gates_backward(xp, grad_hidden, grad_cell, inputs, share, cell, saved):
     """The gradients of `lstm_gates` (N, H) -> those of the gates (N, 4H) and of cell (N, H)."""
-    i, f, g, o, t = _parts(kept, cell.shape[1])
+    i, f, g, o, t = _parts(saved, cell.shape[1])
     d = (1 - t * t) * o * grad_hidden + grad_cell
     found = (1 - i) * i * g * d, (1 - f) * f * cell * d, (1 - g * g) * i * d, (1 - o) * o * t * grad_hidden
     return xp.concatenate(found, axis=1), d * f
@@ -64,9 +64,9 @@ def _lstm_formula(grad0, grad1, inputs, share, cell, result2):
     public=False,
     method=False,
     out=False,
-    returns=("hidden", "made", "kept"),
+    returns=("hidden", "made", "saved"),
     tensors=("inputs", "share", "cell"),
-    nondifferentiable=("kept",),
+    nondifferentiable=("saved",),
     node="MulBackward0",
     large=4096,
     generated="many",
@@ -74,7 +74,7 @@ def _lstm_formula(grad0, grad1, inputs, share, cell, result2):
 @joint_derivative("inputs", "share", "cell", by=_lstm_formula)
 @samples(lambda t: [(t(3, 8), t(3, 8), t(3, 2)), (t(1, 4), t(1, 4), t(1, 1))])
 def lstm_gates(xp, inputs, share, cell):
-    """The new states of an LSTM.  inputs, share (N, 4H), cell (N, H) -> hidden, cell (N, H), kept (N, 5H)."""
+    """The new states of an LSTM.  inputs, share (N, 4H), cell (N, H) -> hidden, cell (N, H), saved (N, 5H)."""
     size = cell.shape[1]
     i, f, g, o = _parts(inputs + share, size)[:4]
     i, f, g, o = logistic(xp, i), logistic(xp, f), xp.tanh(g), logistic(xp, o)
@@ -88,7 +88,7 @@ def lstm_gates(xp, inputs, share, cell):
     method=False,
     out=False,
     returns=("inputs", "share", "state"),
-    tensors=("grad_made", "inputs", "share", "state", "kept"),
+    tensors=("grad_made", "inputs", "share", "state", "saved"),
     why=WHY,
     large=4096,
     generated="many",
@@ -102,9 +102,9 @@ def lstm_gates(xp, inputs, share, cell):
         gru_step_of, 1, grads, needs, grad_made, inputs, share, state
     ),
 )
-def gru_gates_backward(xp, grad_made, inputs, share, state, kept):
+def gru_gates_backward(xp, grad_made, inputs, share, state, saved):
     """The gradient of `gru_gates` (N, H) -> those of inputs and share (N, 3H) and of state (N, H)."""
-    r, z, n, inner, apart = _parts(kept, state.shape[1])
+    r, z, n, inner, apart = _parts(saved, state.shape[1])
     keep = grad_made * z
     of_n = (1 - n * n) * (grad_made - keep)
     of_r, of_z = (1 - r) * r * inner * of_n, (1 - z) * z * apart * grad_made
@@ -120,9 +120,9 @@ def _gru_formula(grad0, inputs, share, state, result1):
     public=False,
     method=False,
     out=False,
-    returns=("made", "kept"),
+    returns=("made", "saved"),
     tensors=("inputs", "share", "state"),
-    nondifferentiable=("kept",),
+    nondifferentiable=("saved",),
     node="AddBackward0",
     large=4096,
     generated="many",
@@ -130,7 +130,7 @@ def _gru_formula(grad0, inputs, share, state, result1):
 @joint_derivative("inputs", "share", "state", by=_gru_formula)
 @samples(lambda t: [(t(3, 6), t(3, 6), t(3, 2)), (t(1, 3), t(1, 3), t(1, 1))])
 def gru_gates(xp, inputs, share, state):
-    """The new state of a GRU.  inputs, share (N, 3H), state (N, H) -> the new state (N, H), kept (N, 5H)."""
+    """The new state of a GRU.  inputs, share (N, 3H), state (N, H) -> the new state (N, H), saved (N, 5H)."""
     size = state.shape[1]
     (a, b, c), (d, e, inner) = (_parts(array, size)[:3] for array in (inputs, share))
     r, z = logistic(xp, a + d), logistic(xp, b + e)

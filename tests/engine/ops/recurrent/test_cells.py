@@ -21,7 +21,7 @@ def operands(gates: int, count: int = 3, size: int = 2) -> list[Any]:
 
 
 def states(found: Any) -> tuple[Any, ...]:
-    return found[:-1] if isinstance(found, tuple) and len(found) > 1 and hasattr(found, "kept") else found
+    return found[:-1] if isinstance(found, tuple) and len(found) > 1 and hasattr(found, "saved") else found
 
 
 @pytest.mark.parametrize("step,twin,gates", STEPS)
@@ -42,7 +42,7 @@ def test_values_and_two_gradients(step: Any, twin: Any, gates: int, count: int) 
 def test_a_gradient_of_one_state_only(step: Any, twin: Any, gates: int) -> None:
     given = operands(gates)
     last = [function(*given) for function in (step, twin)]
-    last = [f[-2] if hasattr(f, "kept") else f[-1] if isinstance(f, tuple) else f for f in last]
+    last = [f[-2] if hasattr(f, "saved") else f[-1] if isinstance(f, tuple) else f for f in last]
     for a, b in zip(*[engine.autograd.grad(f.sum(), given, allow_unused=True) for f in last], strict=True):
         b = engine.zeros_like(a) if b is None else b
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12, atol=1e-13)
