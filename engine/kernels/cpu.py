@@ -78,8 +78,7 @@ class Built:
         if several == 1 or count == 1:
             entry(args, 0, count)
         elif not team.split(self.address, args, count, several, PIECES):
-            step = -(-count // (several * PIECES))
-            step = -(-step // 64) * 64 if step > 256 else step
+            step = team.step_of(count, several * PIECES)
             threads.run(lambda at: entry(args, at, min(at + step, count)), list(range(0, count, step)))
 
 

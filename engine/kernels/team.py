@@ -19,7 +19,7 @@ import numpy as np
 from engine.backends.cpu import threads
 from engine.kernels.compiler import address, linked
 
-__all__ = ["SPLIT", "every", "run", "shared", "split", "start"]
+__all__ = ["SPLIT", "every", "run", "shared", "split", "start", "step_of"]
 
 _JOB = struct.Struct("<QQqq")
 _HEAD = struct.Struct("<qq")  # the number of the next job, how many there are; the jobs follow
@@ -152,9 +152,8 @@ define internal void @split(ptr %team, ptr %code, ptr %args, i64 %count, i64 %me
 
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
-shared = np.zeros(
-    4, np.int64
-)  # threads (0: none to share with), GOMP_parallel, `_RANGE`, what tells a thread its number
+# threads (0: none to share with), GOMP_parallel, the code of `_RANGE`, what tells a thread its number
+shared = np.zeros(4, np.int64)
 
 
 def start() -> None:
@@ -236,6 +235,12 @@ def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
     return True
 
 
+def step_of(count: int, pieces: int) -> int:
+    """The elements of one of so many pieces of a range; pieces of many begin at multiples of 64."""
+    step = -(-count // pieces)
+    return -(-step // 64) * 64 if step > 256 else step
+
+
 def split(code: int, args: bytes, count: int, members: int, each: int) -> bool:
     """Run the code at an address on the elements 0..count in `each` pieces for each of so many threads; False where
     there are no such threads.
@@ -246,8 +251,7 @@ def split(code: int, args: bytes, count: int, members: int, each: int) -> bool:
     library = _library()
     if library is None:
         return False
-    step = -(-count // (members * each))
-    step = -(-step // 64) * 64 if step > 256 else step
+    step = step_of(count, members * each)
     size = 64 * (1 + members)
     data = bytearray(size)
     _WORDS.pack_into(data, 0, code, count, step, members, each, _number(), size)

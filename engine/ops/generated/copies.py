@@ -199,7 +199,7 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
         return (None, None, None) if found is None else (found, *prepared(*found, use="placed"))
 
     key = [(i.start, i.stop, i.step) if i.__class__ is slice else i for i in index]
-    if not all(isinstance(part, tuple | int) or part is Ellipsis for part in key):
+    if not all(part.__class__ in (tuple, int) or part is Ellipsis for part in key):  # True is no 1
         return NotImplemented
     found, entry, build = _placings.made((shape, tuple(key), grad.itemsize), plan)
     if found is None:
