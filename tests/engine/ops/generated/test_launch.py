@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -233,18 +234,21 @@ def test_the_proof_of_a_large_result_takes_no_second_one(static: bool, monkeypat
     assert launch.difference(code(np, a, b), kernel(np, a, b)) is None
 
 
-def test_a_comparison_takes_little_memory() -> None:
-    """Copies of a million elements in float64 had raised the peak of a whole model."""
-    want = np.linspace(-2, 2, 3_000_001, dtype="f4")
-    got = want.copy()
+@pytest.mark.parametrize("shape", [(3_000_001,), (3, 1_000, 1_001)])
+def test_a_comparison_takes_little_memory(shape: tuple[int, ...]) -> None:
+    """Copies of a million elements in float64 had raised the peak of a whole model, copies of images that lie with
+    their channels last that of another one.
+    """
+    want = np.linspace(-2, 2, math.prod(shape), dtype="f4").reshape(shape).T
+    got = want.copy("K")
     tracemalloc.start()
     try:
         assert launch.difference(want, got, launch.size_of(want)) is None
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
-    got[3 * 700_001] = 7  # the step is 3
-    assert f"7 instead of {want[3 * 700_001]:.9g} at sample 700001, 1 of" in str(launch.difference(want, got))
+    got.flat[3 * 700_001] = 7  # the step is 3
+    assert f"7 instead of {want.flat[3 * 700_001]:.9g} at sample 700001, 1 of" in str(launch.difference(want, got))
 
 
 @pytest.mark.parametrize("at", [0, 1_500_123, -1])
