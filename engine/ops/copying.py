@@ -138,7 +138,7 @@ def clone(xp, input, *, memory_format=None):
     return copy_in_format(xp, in_torch_order(input), memory_format)
 
 
-@op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False, out_as="graph")
+@op(public=False, method=False, node="ToCopyBackward0", integer_result=True, out=False, out_as="graph", generated="one")
 @derivative(
     input=lambda grad, input_dtype, back: converted(
         grad.real if grad.is_complex() and not input_dtype.is_complex else grad, input_dtype, back
@@ -152,10 +152,10 @@ def clone(xp, input, *, memory_format=None):
 )
 def to_copy(xp, input, dtype, where, memory_format, back, non_blocking=False):
     """A copy of another dtype, device or layout.  input (*) -> (*).  back: the device to send the gradient to."""
-    if dtype is None or dtypes.to_numpy(dtype) == input.dtype:
+    target = input.dtype if dtype is None else dtypes.to_numpy(dtype)
+    if target == input.dtype:
         result = copy_in_format(xp, input, memory_format)
     else:
-        target = dtypes.to_numpy(dtype)
         result = cast_array(xp, input, target)
         if memory_format is not None or not input.flags.forc:
             fresh = empty_in_format(xp, input.shape, target, memory_format, input)
