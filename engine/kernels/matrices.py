@@ -1,4 +1,4 @@
-"""Many small square matrices in the source form: an element is a matrix, whose steps are written out.
+"""Small square matrices in the source form. Of many an element is a matrix, whose steps are written out.
 
 Elimination exchanges rows as LAPACK does, for the largest of a column, without a branch: so that neighbouring matrices
 share vectors.
@@ -10,8 +10,9 @@ import functools
 from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, call, where
+from engine.kernels.scans import BAND, band
 
-__all__ = ["determinants", "systems"]
+__all__ = ["determinants", "solved_triangles", "systems"]
 
 
 def _eliminated(k: Kernel, rows: list[list[Value]]) -> tuple[list[Value], Value]:
@@ -90,6 +91,48 @@ def systems(n: int, columns: int, transposed: bool) -> Callable[[str], Kernel]:
                 rows[r][c] = value / pivots[r]
                 k.store(out, k.index * (n * width) + (r * width + c - n), rows[r][c])
         k.store(bad, k.index, singular)
+        return k
+
+    return write
+
+
+@functools.cache
+def solved_triangles(upper: bool, unit: bool, turned: bool) -> Callable[[str], Kernel]:
+    """a (count, n, n), b (count, n, columns), of given strides -> y of a y = b, in `bands(columns)` for each.
+
+    Of a one triangle is read; unit: its diagonal is 1.  By substitution, row after row.  turned: y lies (count,
+    columns, n), and part (count, n, columns) is scratch.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("solved_triangles", "rows")
+        a, b, out = k.array("a", type), k.array("b", type), k.array("out", type, True)
+        x = k.array("part", type, True) if turned else out
+        n, columns = k.scalar("n", "index"), k.scalar("columns", "index")
+        of_a, of_b = ([k.scalar(f"{name}{i}", "index") for i in range(3)] for name in "ab")
+        base, _, wide = band(k, n, columns)
+        many = (columns + BAND - 1) // BAND
+        matrix, begin = k.index // many, k.index % many * BAND
+        first, right = matrix * of_a[0], matrix * of_b[0] + begin * of_b[2]
+
+        def row(i: Value) -> Value:
+            return n - 1 - i if upper else i
+
+        with k.loop(0, n) as i:
+            line, own, given = first + row(i) * of_a[1], base + row(i) * columns, right + row(i) * of_b[1]
+            with k.each(wide) as j:
+                k.store(x, own + j, k.load(b, given + j * of_b[2]))
+            with k.loop(0, i) as p:
+                factor, other = k.load(a, line + row(p) * of_a[2]), base + row(p) * columns
+                with k.each(wide) as j:
+                    k.store(x, own + j, k.load(x, own + j) - factor * k.load(x, other + j))
+            if not unit:
+                pivot = k.load(a, line + row(i) * of_a[2])
+                with k.each(wide) as j:
+                    k.store(x, own + j, k.load(x, own + j) / pivot)
+        if turned:
+            with k.loop(0, n) as i, k.each(wide) as j:
+                k.store(out, (matrix * columns + begin + j) * n + i, k.load(x, base + i * columns + j))
         return k
 
     return write

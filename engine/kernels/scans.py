@@ -13,6 +13,8 @@ from collections.abc import Callable
 from engine.kernels.form import Kernel, Value, both, call, where
 
 __all__ = [
+    "BAND",
+    "band",
     "bands",
     "first_of_order",
     "log_of_few_sums",
@@ -105,7 +107,7 @@ def bands(after: int) -> int:
     return -(-after // BAND)
 
 
-def _band(k: Kernel, n: Value | int, after: Value) -> tuple[Value, Value, Value]:
+def band(k: Kernel, n: Value | int, after: Value) -> tuple[Value, Value, Value]:
     """Where the band of a row's index begins in x (rows, n, after) and in a result (rows, after), and its columns."""
     count = (after + BAND - 1) // BAND
     row, begin = k.index // count, k.index % count * BAND
@@ -121,7 +123,7 @@ def reduced_rows(by: str) -> Callable[[str], Kernel]:
         k = Kernel("reduced_rows", "rows")
         x, out = k.array("x", type), k.array("out", type, True)
         n, after = k.scalar("n", "index"), k.scalar("after", "index")
-        base, own, wide = _band(k, n, after)
+        base, own, wide = band(k, n, after)
         with k.each(wide) as j:
             k.store(out, own + j, k.load(x, base + j))
         with k.loop(1, n) as i:
@@ -148,7 +150,7 @@ def summed_rows(mean: bool, squares: bool = False) -> Callable[[str], Kernel]:
         k = Kernel("summed_rows", "rows")
         x, out, part = k.array("x", type), k.array("out", type, True), k.array("part", type, True)
         n, after = k.scalar("n", "index"), k.scalar("after", "index")
-        base, own, wide = _band(k, n, after)
+        base, own, wide = band(k, n, after)
 
         def term(at: Value) -> Value:
             value = k.load(x, at)
@@ -185,7 +187,7 @@ def summed_few(n: int, mean: bool) -> Callable[[str], Kernel]:
     def write(type: str) -> Kernel:
         k = Kernel("summed_few", "rows")
         x, out, after = k.array("x", type), k.array("out", type, True), k.scalar("after", "index")
-        base, own, wide = _band(k, n, after)
+        base, own, wide = band(k, n, after)
         with k.each(wide) as j:
             found = functools.reduce(operator.add, [k.load(x, base + after * i + j) for i in range(n)])
             k.store(out, own + j, found / n if mean else found)

@@ -463,7 +463,7 @@ def _triangular_slope(
     return slope, g.sum_to_size(shape)
 
 
-@op(public=False, method=False, tensors=("A", "B"))
+@op(public=False, method=False, tensors=("A", "B"), large=64, generated="many")
 @joint_derivative(
     "A",
     "B",

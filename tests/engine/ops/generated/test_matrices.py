@@ -1,4 +1,4 @@
-"""Determinants and systems of many small matrices: against the op's own code, and what they leave to it."""
+"""Determinants, systems of many small matrices, triangular ones: against the op's own code; what they leave to it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,35 @@ def test_systems(n: int, dtype: str) -> None:
     agree("linalg_solve_system", x, y)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize(("batch", "n", "columns"), [((), 1, 1), ((), 21, 600), ((), 128, 3), ((5,), 17, 33)])
+def test_triangular_systems(batch: tuple[int, ...], n: int, columns: int, upper: bool, dtype: str) -> None:
+    x, y, z = arrays((*batch, n, n), (*batch, n, columns), (*batch, columns, n), dtype=dtype)
+    x /= n  # of a unit diagonal, too, results stay near 1
+    x += 2 * np.eye(n, dtype=dtype)
+    for unitriangular in (False, True):
+        options = {"upper": upper, "unitriangular": unitriangular}
+        for a in (x, x.swapaxes(-1, -2)):
+            agree("linalg_solve_triangular", a, y, **options)
+            agree("linalg_solve_triangular", a, z.swapaxes(-1, -2), **options)
+            agree("linalg_solve_triangular", a, z, left=False, **options)
+            agree("linalg_solve_triangular", a, y.swapaxes(-1, -2), left=False, **options)
+    x[..., 0, 0] = 0  # infinities and nan
+    with np.errstate(all="ignore"):
+        agree("linalg_solve_triangular", x, y, upper=upper)
+
+
 def test_what_is_left() -> None:
     x, y, large = arrays((40, 3, 3), (40, 3, 2), (40, 5, 5))
     assert left("linalg_slogdet", large) and left("linalg_slogdet", x[:5]) and left("linalg_slogdet", x[0])
     assert left("linalg_slogdet", x.swapaxes(-1, -2)) and left("linalg_slogdet", x.astype("complex64"))
     assert left("linalg_solve_system", x[:1], y) and left("linalg_solve_system", x, y.swapaxes(-1, -2), left=False)
     assert left("linalg_det", large) and left("inverse", large) and left("inverse", x.swapaxes(-1, -2))
+    for a, b in ((x, y[:1]), (x[0], y), (x.astype("complex64"), y.astype("complex64")), (x, y.astype("float64"))):
+        assert left("linalg_solve_triangular", a, b, upper=True)
+    assert left("linalg_solve_triangular", *arrays((129, 129), (129, 1)), upper=True)
+    assert left("linalg_solve_triangular", x, y[:, :, :0], upper=True)
     x[7] = 0  # singular: LAPACK's error, or its infinities
     assert left("inverse", x)
     assert left("linalg_solve_system", x, y)
