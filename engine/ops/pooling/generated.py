@@ -18,7 +18,7 @@ from engine.kernels import pooling
 from engine.ops.generated.channels import Pass, known
 from engine.ops.generated.route import MANY, address, finite, lanes, packed, several, shared
 
-__all__ = ["Rectified", "pooled", "unpooled"]
+__all__ = ["Rectified", "pooled", "serves", "unpooled"]
 
 _UNROLLED = 16  # places of a window up to which its code has no loop
 _F32 = np.dtype("float32")
@@ -41,6 +41,11 @@ def _windows(x: Any, out: Sequence[int], geometry: Any) -> dict[str, int]:
         dilation_down=dilation_down,
         dilation_across=dilation_across,
     )
+
+
+def serves(x: Any) -> bool:
+    """Return whether images have channels enough to fill vectors."""
+    return lanes(x.shape[1]) >= 4
 
 
 def _pooling(name: str, function: Any, x: Any, out: Sequence[int], geometry: Any) -> Any:

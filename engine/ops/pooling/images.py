@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from engine.backends.cpu.relayout import as_channels_last, empty_channels_last
+import numpy as np
+
+from engine.backends.cpu.relayout import as_channels_last, empty_channels_last, image
 from engine.core.geometry import PoolGeometry
 from engine.dispatch import kernel
 from engine.ops import pooling
-from engine.ops.generated.images import converted, own
+from engine.ops.generated.images import converted, own, usable
 from engine.ops.pooling import generated
 
 
@@ -22,9 +24,14 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
 
 @kernel(pooling.max_pool_gradient, "images")
 def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
-    if not converted(input, grad_output, output):
-        return NotImplemented
     geometry = PoolGeometry.of(kernel_size, stride, padding, dilation)
-    g = as_channels_last(grad_output)
     plain = lambda: own(pooling.max_pool_gradient, grad_output, input, output, *geometry)
-    return generated.unpooled(g, input, lambda: empty_channels_last(input.shape, "float32"), geometry, plain)
+    if converted(input, grad_output, output):
+        g = as_channels_last(grad_output)
+        return generated.unpooled(g, input, lambda: empty_channels_last(input.shape, "float32"), geometry, plain)
+    if input.ndim != 4 or not usable(input, grad_output, output) or not generated.serves(input):
+        return NotImplemented
+    # Both conversions take less than the passes of numpy, one for each place of a window.
+    g, x = image(grad_output), image(input)
+    made = lambda: empty_channels_last(input.shape, "float32").view(np.ndarray)
+    return np.ascontiguousarray(generated.unpooled(g, x, made, geometry, plain))

@@ -14,7 +14,7 @@ from engine.backends import onednn
 from engine.backends.cpu import threads
 from engine.backends.cpu.relayout import empty_channels_last, to_channels_last
 from engine.backends.file_cache import Cache
-from engine.dispatch import choosing
+from engine.dispatch import OPS, choosing
 from engine.kernels import compiler, processor
 from engine.ops.generated import channels, launch, route
 from engine.ops.pooling import generated
@@ -108,6 +108,22 @@ def test_pooling_and_its_gradient(window: Any, kind: str, count: int, monkeypatc
         of_x[at[0], at[1]].reshape(-1)[places[at]] += g[at]
     found = generated.unpooled(g, x, made(x.shape), geometry, refused)
     np.testing.assert_allclose(found, of_x, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["normal", "few"])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_gradient_of_images_in_torchs_order(window: Any, kind: str) -> None:
+    """Where there is no oneDNN, too: numpy takes a pass for each place of a window."""
+    from engine.ops.pooling import images
+
+    x = np.ascontiguousarray(picture(window[0], kind))
+    output = np.ascontiguousarray(pooled(x, window)[0])
+    g, record = np.ascontiguousarray(picture(output.shape)), OPS["max_pool_gradient"]
+    found = images._max_pool_gradient(np, g, x, output, *window[1:5])
+    np.testing.assert_allclose(found, record.kernel(np, g, x, output, *window[1:5]), rtol=1e-6, atol=1e-6)
+    assert type(found) is np.ndarray and found.flags.c_contiguous
+    few = x[:, :3].copy(), output[:, :3].copy()  # channels that fill no vector
+    assert images._max_pool_gradient(np, g[:, :3].copy(), *few, *window[1:5]) is NotImplemented
 
 
 @pytest.mark.parametrize("count", [1, 3])
