@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from engine.kernels.form import Array, Kernel, Value, both, call, where
+from engine.kernels.places import part
 
 __all__ = [
     "added_along",
@@ -259,11 +260,6 @@ def mean_of_windows_gradient(taps: int) -> Callable[[str], Kernel]:
     return write
 
 
-def _part(at: Value, size: Value, count: Value) -> tuple[Value, Value]:
-    """Where one of `count` parts that cover `size` places begins, and the place after its last one."""
-    return at * size // count, ((at + 1) * size + count - 1) // count
-
-
 _PARTS = ("h", "w", "high", "wide", "rows", "m")
 
 
@@ -275,14 +271,14 @@ def mean_of_parts(type: str) -> Kernel:
     k = Kernel("mean_of_parts", "rows")
     x, sums, out = k.array("x", type), k.array("sums", type, True), k.array("out", type, True)
     h, w, high, wide, rows, m = (k.scalar(name, "index") for name in _PARTS)
-    top, bottom = _part(k.index % rows, high, rows)
+    top, bottom = part(k.index % rows, high, rows)
     line, own = (k.index // rows * h + top) * w, k.index * w
     with k.each(wide) as j:
         k.store(sums, own + j, k.load(x, line + j))
     with k.loop(1, bottom - top) as i, k.each(wide) as j:
         k.store(sums, own + j, k.load(sums, own + j) + k.load(x, line + i * w + j))
     with k.loop(0, m) as i:
-        start, stop = _part(i, wide, m)
+        start, stop = part(i, wide, m)
         total = k.variable(k.constant(0.0, "float64"))
         with k.loop(start, stop) as j:
             k.set(total, total + k.cast(k.load(sums, own + j), "float64"))
@@ -300,16 +296,16 @@ def mean_of_parts_gradient(type: str) -> Kernel:
     grad, out = k.array("grad", type), k.array("out", type, True)
     h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
     own, plane, line = k.index * w, k.index // h * rows, k.index % h
-    first, last = _part(line, rows, h)
+    first, last = part(line, rows, h)
     with k.each(w) as j:
         k.store(out, own + j, k.constant(0.0, type))
     with k.loop(0, m) as i:
-        start, stop = _part(i, w, m)
+        start, stop = part(i, w, m)
         total = k.variable(k.constant(0.0, type))
-        with k.loop(first, last) as part:
-            top, bottom = _part(part, h, rows)
+        with k.loop(first, last) as at:
+            top, bottom = part(at, h, rows)
             places = k.cast((bottom - top) * (stop - start), type)
-            k.set(total, total + k.load(grad, (plane + part) * m + i) / places)
+            k.set(total, total + k.load(grad, (plane + at) * m + i) / places)
         with k.each(stop - start) as j:
             k.store(out, own + start + j, k.load(out, own + start + j) + total)
     return k

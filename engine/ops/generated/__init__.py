@@ -73,7 +73,18 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
 
         return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
     from engine.ops import cuda  # noqa: F401
-    from engine.ops.generated import bags, copies, layers, lines, losses, matrices, planes, recurrent, scans  # noqa: F401
+    from engine.ops.generated import (  # noqa: F401
+        bags,
+        copies,
+        layers,
+        lines,
+        losses,
+        matrices,
+        places,
+        planes,
+        recurrent,
+        scans,
+    )
 
     first, second = ("direct", "cuda") if small else ("cuda", "direct")
     return record.kernels.get("cpu") or record.kernels.get(first) or record.kernels[second]

@@ -352,7 +352,8 @@ def _gather(xp, input, dim, index, *, sparse_grad=False):
     return made
 
 
-def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
+def added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
+    """The source added at the index along a dim, to zeros or to the one array given."""
     if not plain(source, *given) or source.shape != index.shape:
         return NotImplemented
     rows = _of_rows(shape, index, dim)
@@ -374,17 +375,12 @@ def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: 
 
 @kernel(gathering.scatter_add, "cpu")
 def _scatter_add(xp, input, dim, index, src, *, out=None):
-    return NotImplemented if out is not None else _added_along(xp, input.shape, dim, index, src, [input])
+    return NotImplemented if out is not None else added_along(xp, input.shape, dim, index, src, [input])
 
 
 @kernel(extremes.add_along, "cpu")
-def _add_along(xp, grad_output, index, shape, dim):
-    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
-
-
-@kernel(extremes.put_along, "cpu")
-def _put_along(xp, grad_output, index, shape, dim):
-    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
+def _add_along_zeros(xp, grad_output, index, shape, dim):
+    return added_along(xp, tuple(shape), dim, index, grad_output, [])
 
 
 @kernel(embedding.embedding_dense_backward, "cpu")
