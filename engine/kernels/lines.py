@@ -15,6 +15,7 @@ from engine.kernels.form import Array, Kernel, Value, both, call, where
 from engine.kernels.places import part
 
 __all__ = [
+    "WRITTEN",
     "added_along",
     "added_rows",
     "max_of_windows",
@@ -103,6 +104,7 @@ def _above(k: Kernel, value: Value, largest: Value) -> Value:
     return k.op("lor", value > largest, call("isnan", value))
 
 
+WRITTEN = 16  # places of a window whose maximum is taken, each written out
 _WINDOWS = ("h", "w", "rows", "m", "above", "left")
 Pair = tuple[int, int]
 
@@ -151,7 +153,8 @@ def max_of_windows(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
 @functools.cache
 def max_of_windows_gradient(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
     """grad (planes, h', w'), x (planes, h, w) -> the gradient of x, added at the first maximum of each window or its
-    last nan.  Rows are planes."""
+    last nan.  Rows are planes.  The places of a window are written out, many of them looped over."""
+    written = taps[0] * taps[1] <= WRITTEN
 
     def write(type: str) -> Kernel:
         k = Kernel("max_of_windows_gradient", "rows")
@@ -162,17 +165,27 @@ def max_of_windows_gradient(taps: Pair, stride: Pair) -> Callable[[str], Kernel]
             k.store(out, base + j, k.constant(0.0, type))
         with k.loop(zero, rows) as i:
             top, given = i * stride[0] - above, own + i * m
-            lines = [base + _within(top + tap, h, zero) * w for tap in range(taps[0])]
+            lines = [base + _within(top + tap, h, zero) * w for tap in range(taps[0] if written else 0)]
             with k.loop(zero, m) as j:
                 start = j * stride[1] - left
-                places = [_within(start + tap, w, zero) for tap in range(taps[1])]
                 largest = k.variable(k.constant(-inf, type))
-                chosen = k.variable(lines[0] + places[0])
-                for place in [line + place for line in lines for place in places]:
+                chosen = k.variable(base + _within(top, h, zero) * w + _within(start, w, zero))
+
+                def look(place: Value) -> None:
                     value = k.load(x, place)
                     better = _above(k, value, largest)
                     k.set(largest, where(better, value, largest))
                     k.set(chosen, where(better, place, chosen))
+
+                if written:
+                    places = [_within(start + tap, w, zero) for tap in range(taps[1])]
+                    for place in [line + place for line in lines for place in places]:
+                        look(place)
+                else:
+                    begin, end = _within(start, w, zero), _within(start + taps[1], w + 1, zero)
+                    first, last = _within(top, h, zero), _within(top + taps[0], h + 1, zero)
+                    with k.loop(first, last) as row, k.loop(begin, end) as column:
+                        look(base + row * w + column)
                 k.store(out, chosen, k.load(out, chosen) + k.load(grad, given + j))
         return k
 

@@ -23,7 +23,6 @@ from engine.ops.nn import _resample, embedding, resample
 from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
-_PLACES = 16  # of a window whose maximum is taken, each written out, too
 _ADDED = 128  # lines of a part of an image that are added up in its own type
 _tables: LRU[Any, Any] = LRU(512)
 
@@ -109,7 +108,7 @@ def _resampled_backward(xp, grad_output, spec):
 
 def _maxima(input: Any, out: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> list[int] | None:
     """What the kernels of maxima of windows are passed; None for what they do not serve."""
-    if len(out) != 2 or not plain(input) or prod(kernel_size) > _PLACES:
+    if len(out) != 2 or not plain(input):
         return None
     if any(d != 1 and taps != 1 for d, taps in zip(dilation, kernel_size)):
         return None
@@ -123,7 +122,7 @@ def _maxima(input: Any, out: Any, kernel_size: Any, stride: Any, padding: Any, d
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     out = pooling.PoolGeometry.of(kernel_size, stride, padding, dilation).output_size(input.shape[2:], ceil_mode)
     sizes = _maxima(input, out, kernel_size, stride, padding, dilation)
-    if sizes is None:
+    if sizes is None or prod(kernel_size) > lines.WRITTEN:
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
     write = lines.max_of_windows(tuple(kernel_size), tuple(stride))

@@ -132,6 +132,22 @@ def test_maxima_of_images_with_nan_infinities_and_equals() -> None:
         agree("max_pool_gradient", np.arange(y.size, dtype="float32").reshape(y.shape), x, y, *geometry)
 
 
+@pytest.mark.parametrize("size", [(4, 4), (9, 11)])
+@pytest.mark.parametrize(
+    "taps,stride,padding", [((5, 5), (1, 1), (2, 2)), ((7, 3), (2, 3), (3, 0)), ((1, 17), (1, 2), (0, 8))]
+)
+def test_gradient_of_maxima_of_wide_windows(size: Any, taps: Any, stride: Any, padding: Any) -> None:
+    """Their places are looped over; of equals the first place is the maximum's, or the last nan."""
+    if any(n + 2 * p < k for n, p, k in zip(size, padding, taps)):
+        size = (9, 11)
+    x = np.round(np.random.default_rng(0).standard_normal((2, 3, *size))).astype("float32")
+    x[0, 0, 1, 1:3], x[0, 1], x[1, 2, 0] = np.nan, -np.inf, np.inf
+    geometry = taps, stride, padding, (1, 1)
+    for ceil_mode in (False, True):
+        y = OPS["max_pool2d_values"].kernel(np, x, *geometry, ceil_mode)
+        agree("max_pool_gradient", np.arange(y.size, dtype="float32").reshape(y.shape), x, y, *geometry)
+
+
 def test_maxima_of_dilated_and_of_wide_windows_are_left() -> None:
     (x,) = arrays((1, 2, 8, 20))
     assert left("max_pool2d_values", x, (2, 2), (2, 2), (0, 0), (1, 2), False)
