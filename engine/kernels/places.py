@@ -10,7 +10,16 @@ from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, call, where
 
-__all__ = ["added_within", "gradient_at_maxima", "part", "places_of_lines", "places_of_parts", "taken_within"]
+__all__ = [
+    "added_within",
+    "gradient_at_maxima",
+    "max_of_tiles_gradient",
+    "max_of_volumes",
+    "part",
+    "places_of_lines",
+    "places_of_parts",
+    "taken_within",
+]
 
 
 def part(at: Value, size: Value, count: Value) -> tuple[Value, Value]:
@@ -88,6 +97,59 @@ def places_of_parts(placed: bool) -> Callable[[str], Kernel]:
         chosen = _largest(k, stop - start, lambda j: k.load(x, base + j), place)
         with k.once():
             k.store(out, k.index, k.cast(chosen, "int64"))
+        return k
+
+    return write
+
+
+Volume = tuple[int, int, int]
+
+
+@functools.cache
+def max_of_volumes(taps: Volume, stride: Volume) -> Callable[[str], Kernel]:
+    """x (planes, d, h, w) -> (planes, d', h', w'), the maxima of windows, nan where one is; none overhangs.
+
+    Rows are (planes, d', h').
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("max_of_volumes", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        d, h, w, slices, rows, m = (k.scalar(f"n_{name}", "index") for name in ("d", "h", "w", "slices", "rows", "m"))
+        own, slice = k.index * m, k.index // rows
+        first, top = slice // slices * d + slice % slices * stride[0], k.index % rows * stride[1]
+        lines = [((first + a) * h + top + b) * w for a in range(taps[0]) for b in range(taps[1])]
+        with k.each(m) as j:
+            values = [k.load(x, line + j * stride[2] + tap) for line in lines for tap in range(taps[2])]
+            k.store(out, own + j, functools.reduce(lambda found, value: call("max", value, found), values))
+        return k
+
+    return write
+
+
+@functools.cache
+def max_of_tiles_gradient(taps: Volume) -> Callable[[str], Kernel]:
+    """grad (planes, d', h', w'), x (planes, d, h, w) -> the gradient of x, of the maxima of windows that lie side by
+    side and cover it: at the first maximum of each, or at its last nan.  Rows are (planes, d', h')."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("max_of_tiles_gradient", "rows")
+        grad, x, out = k.array("grad", type), k.array("x", type), k.array("out", type, True)
+        rows, m = k.scalar("rows", "index"), k.scalar("m", "index")
+        own, w = k.index * m, m * taps[2]
+        first, top = k.index // rows * taps[0], k.index % rows * taps[1]
+        lines = [((first + a) * (rows * taps[1]) + top + b) * w for a in range(taps[0]) for b in range(taps[1])]
+        with k.each(m) as j:
+            places = [line + j * taps[2] + tap for line in lines for tap in range(taps[2])]
+            largest, chosen = k.load(x, places[0]), k.constant(0, "int32")
+            for number, place in enumerate(places[1:], 1):
+                value = k.load(x, place)
+                better = k.op("lor", value > largest, call("isnan", value))
+                largest = where(better, value, largest)
+                chosen = where(better, k.constant(number, "int32"), chosen)
+            given, zero = k.load(grad, own + j), k.constant(0.0, type)
+            for number, place in enumerate(places):
+                k.store(out, place, where(chosen.equals(number), given, zero))
         return k
 
     return write

@@ -81,6 +81,7 @@ def max_pool2d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
     node="MaxPool3DWithIndicesBackward0",
     channels_last=True,
     large=256,
+    generated="many",
 )
 @derivative(
     input=lambda grad, input, kept_result, kernel_size, stride, padding, dilation, ceil_mode: _max_slope(
