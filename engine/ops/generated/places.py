@@ -1,4 +1,4 @@
-"""Places of maxima, and what is taken or added at places, as generated kernels (the extra `jit`).
+"""Places of maxima, what is taken or added at places, and histograms as generated kernels (the extra `jit`).
 
 They are the kernels "cpu" of their ops; what they do not serve is left to the other route.
 """
@@ -12,8 +12,9 @@ import numpy as np
 
 from engine.core.checks import wrap_dim
 from engine.dispatch import kernel
-from engine.kernels import places
-from engine.ops import extremes, pooling
+from engine.kernels import histograms, places
+from engine.ops import extremes, pooling, statistics
+from engine.ops.generated import launch
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.generated.lines import added_along
 from engine.ops.pooling import adaptive
@@ -83,3 +84,18 @@ def _put_along(xp, grad_output, index, shape, dim):
         return NotImplemented
     run(places.added_within, [grad_output, index, made], [n, count, after], before, (n + count) * after)
     return made
+
+
+@kernel(statistics.histc, "cpu")
+def _histc(xp, input, bins=100, min=0, max=0):
+    if not plain(input) or not 0 < bins <= histograms.PART or input.size >= _MOST:
+        return NotImplemented
+    if launch.trials.seen is not None:  # the range is found out here, which no direct launch does
+        return NotImplemented
+    low, high = statistics.range_of(input, min, max)
+    count = -(-input.size // histograms.PART)
+    found = xp.empty((count, histograms.PART), "int32")
+    counts = xp.empty((count, histograms.SIDES, bins + 1), "int32")
+    numbers = [input.size, bins, float(low), float(high)]
+    run(histograms.counted, [input, found, counts], numbers, count, 4 * histograms.PART)
+    return counts[..., :bins].sum((0, 1)).astype(input.dtype)

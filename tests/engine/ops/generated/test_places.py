@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.dispatch import OPS
-from engine.kernels import cpu, places, processor
+from engine.kernels import cpu, histograms, places, processor
 from engine.ops import generated
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
@@ -86,3 +86,19 @@ def test_places_beyond_the_arrays_are_passed_over() -> None:
 def test_operations_of_a_place() -> None:
     for write in (places.gradient_at_maxima, places.places_of_lines, places.taken_within, places.added_within):
         assert cpu.operations(write("float32")) < 20
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 6, 4096, 10001])
+def test_histograms(n: int, dtype: str) -> None:
+    (x,) = arrays((n,), dtype=dtype)
+    agree("histc", x, 20)
+    agree("histc", x.reshape(-1, 1), 7, -0.5, 1)
+    agree("histc", np.round(x), 3, -1, 1)  # edges
+    x[0], x[-1] = np.inf, np.nan
+    agree("histc", x, 5, -1.5, 1e-3)
+    with pytest.raises(RuntimeError, match="is not finite"):
+        generated.variant_of(OPS["histc"], small=True)(np, x, 5)
+    assert left("histc", x, 0)
+    assert left("histc", x.astype("float16"), 5)
+    assert left("histc", x, histograms.PART + 1, 0, 1)
