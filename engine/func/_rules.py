@@ -463,6 +463,21 @@ def _embedding(c: Call) -> Any:
     return c.run(weight=c["weight"].reshape(-1, width), indices=at + start)
 
 
+def _pooled_rows(c: Call) -> Any:
+    if c["padding_idx"] >= 0 or c["offsets"] is not None:
+        raise _NoRule
+    tables = "weight" in c.mapped
+    c.everywhere(*[p for p in c.tensors() if p != "weight"])
+    at = c["indices"]
+    changed = {} if c["per_sample_weights"] is None else {"per_sample_weights": c["per_sample_weights"].flatten(0, 1)}
+    if tables:
+        _, rows, width = c["weight"].shape
+        at = at + torch.arange(c.size).reshape(-1, 1, 1) * rows
+        changed["weight"] = c["weight"].reshape(-1, width)
+    found = c.run(indices=at.flatten(0, 1), **changed)
+    return found.reshape(c.size, -1, found.shape[-1])
+
+
 def _index_select(c: Call) -> Any:
     if "index" in c.mapped or not c.rank("input"):
         raise _NoRule

@@ -27,6 +27,7 @@ from engine.func._rules import (
     _mv,
     _nll,
     _permute,
+    _pooled_rows,
     _position,
     _repeat,
     _reshaped,
@@ -70,7 +71,7 @@ from engine.ops import (
 from engine.ops import convolution as conv
 from engine.ops.linalg import contractions, eigen, factor, norms, systems
 from engine.ops.loss import cross_entropy
-from engine.ops.nn import embedding, grids, padding, resample, vision
+from engine.ops.nn import bags, embedding, grids, padding, resample, vision
 from engine.ops.norm import groups as norm_groups
 from engine.ops.norm import rms
 from engine.ops.pointwise import math
@@ -170,6 +171,7 @@ rule(_linear_each, products.linear_each)
 rule(_batch_norm, norm.batch_norm_train)
 rule(_convolution, conv.convolution)
 rule(_embedding, embedding.embedding)
+rule(_pooled_rows, bags.pooled_rows)
 rule(_index_select, along.index_select)
 rule(_layer_norm, norm.native_layer_norm, norm.layer_norm_inference)
 rule(_rms_norm, rms.rms_norm_inference, rms.rms_norm_train)

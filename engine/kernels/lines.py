@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from engine.kernels.form import Array, Kernel, Value, both, call, where
+from engine.kernels.places import part
 
 __all__ = [
+    "WRITTEN",
     "added_along",
     "added_rows",
     "max_of_windows",
@@ -102,6 +104,7 @@ def _above(k: Kernel, value: Value, largest: Value) -> Value:
     return k.op("lor", value > largest, call("isnan", value))
 
 
+WRITTEN = 16  # places of a window whose maximum is taken, each written out
 _WINDOWS = ("h", "w", "rows", "m", "above", "left")
 Pair = tuple[int, int]
 
@@ -150,7 +153,8 @@ def max_of_windows(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
 @functools.cache
 def max_of_windows_gradient(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
     """grad (planes, h', w'), x (planes, h, w) -> the gradient of x, added at the first maximum of each window or its
-    last nan.  Rows are planes."""
+    last nan.  Rows are planes.  The places of a window are written out, many of them looped over."""
+    written = taps[0] * taps[1] <= WRITTEN
 
     def write(type: str) -> Kernel:
         k = Kernel("max_of_windows_gradient", "rows")
@@ -161,17 +165,27 @@ def max_of_windows_gradient(taps: Pair, stride: Pair) -> Callable[[str], Kernel]
             k.store(out, base + j, k.constant(0.0, type))
         with k.loop(zero, rows) as i:
             top, given = i * stride[0] - above, own + i * m
-            lines = [base + _within(top + tap, h, zero) * w for tap in range(taps[0])]
+            lines = [base + _within(top + tap, h, zero) * w for tap in range(taps[0] if written else 0)]
             with k.loop(zero, m) as j:
                 start = j * stride[1] - left
-                places = [_within(start + tap, w, zero) for tap in range(taps[1])]
                 largest = k.variable(k.constant(-inf, type))
-                chosen = k.variable(lines[0] + places[0])
-                for place in [line + place for line in lines for place in places]:
+                chosen = k.variable(base + _within(top, h, zero) * w + _within(start, w, zero))
+
+                def look(place: Value) -> None:
                     value = k.load(x, place)
                     better = _above(k, value, largest)
                     k.set(largest, where(better, value, largest))
                     k.set(chosen, where(better, place, chosen))
+
+                if written:
+                    places = [_within(start + tap, w, zero) for tap in range(taps[1])]
+                    for place in [line + place for line in lines for place in places]:
+                        look(place)
+                else:
+                    begin, end = _within(start, w, zero), _within(start + taps[1], w + 1, zero)
+                    first, last = _within(top, h, zero), _within(top + taps[0], h + 1, zero)
+                    with k.loop(first, last) as row, k.loop(begin, end) as column:
+                        look(base + row * w + column)
                 k.store(out, chosen, k.load(out, chosen) + k.load(grad, given + j))
         return k
 
@@ -259,11 +273,6 @@ def mean_of_windows_gradient(taps: int) -> Callable[[str], Kernel]:
     return write
 
 
-def _part(at: Value, size: Value, count: Value) -> tuple[Value, Value]:
-    """Where one of `count` parts that cover `size` places begins, and the place after its last one."""
-    return at * size // count, ((at + 1) * size + count - 1) // count
-
-
 _PARTS = ("h", "w", "high", "wide", "rows", "m")
 
 
@@ -275,14 +284,14 @@ def mean_of_parts(type: str) -> Kernel:
     k = Kernel("mean_of_parts", "rows")
     x, sums, out = k.array("x", type), k.array("sums", type, True), k.array("out", type, True)
     h, w, high, wide, rows, m = (k.scalar(name, "index") for name in _PARTS)
-    top, bottom = _part(k.index % rows, high, rows)
+    top, bottom = part(k.index % rows, high, rows)
     line, own = (k.index // rows * h + top) * w, k.index * w
     with k.each(wide) as j:
         k.store(sums, own + j, k.load(x, line + j))
     with k.loop(1, bottom - top) as i, k.each(wide) as j:
         k.store(sums, own + j, k.load(sums, own + j) + k.load(x, line + i * w + j))
     with k.loop(0, m) as i:
-        start, stop = _part(i, wide, m)
+        start, stop = part(i, wide, m)
         total = k.variable(k.constant(0.0, "float64"))
         with k.loop(start, stop) as j:
             k.set(total, total + k.cast(k.load(sums, own + j), "float64"))
@@ -300,16 +309,16 @@ def mean_of_parts_gradient(type: str) -> Kernel:
     grad, out = k.array("grad", type), k.array("out", type, True)
     h, w, rows, m = (k.scalar(name, "index") for name in ("h", "w", "rows", "m"))
     own, plane, line = k.index * w, k.index // h * rows, k.index % h
-    first, last = _part(line, rows, h)
+    first, last = part(line, rows, h)
     with k.each(w) as j:
         k.store(out, own + j, k.constant(0.0, type))
     with k.loop(0, m) as i:
-        start, stop = _part(i, w, m)
+        start, stop = part(i, w, m)
         total = k.variable(k.constant(0.0, type))
-        with k.loop(first, last) as part:
-            top, bottom = _part(part, h, rows)
+        with k.loop(first, last) as at:
+            top, bottom = part(at, h, rows)
             places = k.cast((bottom - top) * (stop - start), type)
-            k.set(total, total + k.load(grad, (plane + part) * m + i) / places)
+            k.set(total, total + k.load(grad, (plane + at) * m + i) / places)
         with k.each(stop - start) as j:
             k.store(out, own + start + j, k.load(out, own + start + j) + total)
     return k

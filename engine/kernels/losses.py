@@ -1,15 +1,25 @@
 """Cross-entropy of pixels: the softmax over the classes of (N, C, L), and its losses, piece by piece in the cache; rows
-are pieces of WIDTH places of an image.  And connectionist temporal classification; rows are sequences.
+are pieces of WIDTH places of an image.  Losses of given logarithms.  And connectionist temporal classification; rows
+are sequences.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from math import inf
 
 from engine.kernels.form import Array, Kernel, Value, both, call, where
 
-__all__ = ["ALIGNED", "WIDTH", "ctc_gradient", "ctc_losses", "softmax_losses_of_maps"]
+__all__ = [
+    "ALIGNED",
+    "WIDTH",
+    "chosen_gradient",
+    "chosen_losses",
+    "ctc_gradient",
+    "ctc_losses",
+    "softmax_losses_of_maps",
+]
 
 WIDTH = 512  # places of a piece: of 20 classes 40 kB
 ALIGNED = 16  # states of a sequence are a multiple, so that no vector is left in part
@@ -215,3 +225,65 @@ def _ctc_gradient(type: str, zero: bool) -> Kernel:
         with k.each(paths.classes) as c:
             k.store(out, cells + c, none)
     return k
+
+
+@functools.cache
+def chosen_losses(weighted: bool, mean: bool) -> Callable[[str], Kernel]:
+    """x (n, classes), target (n) of int64 (, weight (classes)) -> the sum of -weight * x at the target (), or its mean,
+    the sum of weights (), whether a target is no class, an int32 ().  One row."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("chosen_losses", "rows")
+        x, target = k.array("x", type), k.array("target", "int64")
+        weight = k.array("weight", type) if weighted else None
+        out, weights = k.array("out", type, True), k.array("weights", type, True)
+        wrong = k.array("wrong", "int32", True)
+        n, classes, ignored = k.scalar("n", "index"), k.scalar("classes", "index"), k.scalar("ignored", "index")
+        zero, one, none = k.constant(0.0, type), k.constant(1.0, type), k.constant(0, "index")
+
+        def at(j: Value) -> tuple[Value, Value, Value]:
+            place = k.cast(k.load(target, j), "index")
+            good, counts = both(place >= 0, place < classes), place.differs(ignored)
+            used = both(good, counts)
+            return where(used, place, none), used, k.op("lor", good, k.op("not", counts))
+
+        def share(j: Value) -> Value:
+            place, used, _ = at(j)
+            return where(used, one if weight is None else k.load(weight, place), zero)
+
+        def loss(j: Value) -> Value:
+            place, _, _ = at(j)
+            given = share(j)
+            return where(given.equals(0), zero, -k.load(x, j * classes + place) * given)
+
+        total, count = k.reduce("sum", n, loss), k.reduce("sum", n, share)
+        bad = k.reduce("max", n, lambda j: where(at(j)[2], k.constant(0, "int32"), k.constant(1, "int32")))
+        with k.once():
+            k.store(out, 0, total / count if mean else total)
+            k.store(weights, 0, count)
+            k.store(wrong, 0, bad)
+        return k
+
+    return write
+
+
+@functools.cache
+def chosen_gradient(weighted: bool, mean: bool) -> Callable[[str], Kernel]:
+    """grad (), target (n) of int64, sum of weights () (, weight (classes)) -> (n, classes), -weight * grad at the
+    target; mean: / the sum of weights.  Rows are n."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("chosen_gradient", "rows")
+        grad, target, weights = k.array("grad", type), k.array("target", "int64"), k.array("weights", type)
+        weight = k.array("weight", type) if weighted else None
+        out = k.array("out", type, True)
+        classes, ignored = k.scalar("classes", "index"), k.scalar("ignored", "index")
+        base, place = k.index * classes, k.cast(k.load(target, k.index), "index")
+        slope = -(k.load(grad, 0) / k.load(weights, 0) if mean else k.load(grad, 0))
+        with k.each(classes) as j:
+            k.store(out, base + j, k.constant(0.0, type))
+        with k.when(both(both(place >= 0, place < classes), place.differs(ignored))):
+            k.store(out, base + place, slope if weight is None else slope * k.load(weight, place))
+        return k
+
+    return write

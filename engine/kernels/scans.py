@@ -20,6 +20,7 @@ __all__ = [
     "log_of_few_sums",
     "log_of_sums",
     "log_of_sums_of_rows",
+    "log_soft_rows_of_few",
     "placed_extremes",
     "reduced",
     "reduced_rows",
@@ -256,7 +257,7 @@ def log_of_sums(type: str) -> Kernel:
     return k
 
 
-FEW_PLACES, FEW_WRITTEN = 32, 24  # places of rows up to which lanes are rows; those where each is written, too
+FEW_PLACES, FEW_SUMMED, FEW_WRITTEN = 48, 32, 24  # of rows up to which lanes are rows: log_softmax, sums, softmax
 SIDE_BY_SIDE = 64  # rows that are reduced at once
 
 
@@ -280,8 +281,8 @@ def log_of_few_sums(n: int) -> Callable[[str], Kernel]:
 
 
 @functools.cache
-def soft_rows_of_few(n: int, log: bool) -> Callable[[str], Kernel]:
-    """x (rows, n) -> (rows, n): softmax of rows of few places or its logarithm; the lanes are rows."""
+def soft_rows_of_few(n: int) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows, n): softmax of rows of few places; the lanes are rows."""
 
     def write(type: str) -> Kernel:
         k = Kernel("soft_rows_of_few", "rows")
@@ -292,12 +293,39 @@ def soft_rows_of_few(n: int, log: bool) -> Callable[[str], Kernel]:
             base = (first + j) * n
             values = [k.load(x, base + i) for i in range(n)]
             top = functools.reduce(lambda a, b: call("max", a, b), values)
-            shifted = [value - top for value in values]
-            powers = [call("exp", value) for value in shifted]
+            powers = [call("exp", value - top) for value in values]
             total = functools.reduce(operator.add, powers)
-            made = [value - call("log", total) for value in shifted] if log else [power / total for power in powers]
-            for i, value in enumerate(made):
-                k.store(out, base + i, value)
+            for i, power in enumerate(powers):
+                k.store(out, base + i, power / total)
+        return k
+
+    return write
+
+
+@functools.cache
+def log_soft_rows_of_few(n: int) -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows, n): the logarithm of softmax of rows of few places; tops and logs (rows) are scratch.
+
+    Where those are found the lanes are rows; results are written row by row, which lanes of rows would scatter.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("log_soft_rows_of_few", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        tops, logs, rows = k.array("tops", type, True), k.array("logs", type, True), k.scalar("rows", "index")
+        first = k.index * SIDE_BY_SIDE
+        left = rows - first
+        count = where(left < SIDE_BY_SIDE, left, SIDE_BY_SIDE)
+        with k.each(count) as j:
+            values = [k.load(x, (first + j) * n + i) for i in range(n)]
+            top = functools.reduce(lambda a, b: call("max", a, b), values)
+            total = functools.reduce(operator.add, [call("exp", value - top) for value in values])
+            k.store(tops, first + j, top)
+            k.store(logs, first + j, call("log", total))
+        with k.loop(first, first + count) as row:
+            top, log, base = k.load(tops, row), k.load(logs, row), row * n
+            with k.each(k.constant(n, "index")) as i:
+                k.store(out, base + i, k.load(x, base + i) - top - log)
         return k
 
     return write

@@ -120,7 +120,7 @@ from engine.ops.convolution import (  # noqa: F401
 )
 from engine.ops.distance import pdist  # noqa: F401
 from engine.ops.loss import cosine_similarity, pairwise_distance  # noqa: F401
-from engine.ops.nn.embedding import embedding_bag  # noqa: F401
+from engine.ops.nn.bags import embedding_bag  # noqa: F401
 from engine.ops.nn.embedding import embedding_rows as embedding  # noqa: F401
 from engine.ops.nn.interpolation import (  # noqa: F401
     interpolate,

@@ -13,27 +13,41 @@ from engine.ops.reduction import axis_of, nonempty, unreduce
 from engine.tensor import Tensor
 
 
-def at_index(grad: Tensor, index: Tensor, shape: Any, dim: int, keepdim: bool) -> Tensor:
+def at_index(grad: Tensor, index: Tensor, shape: Any, dim: int) -> Tensor:
     """The gradient of a reduction that picked one element a row: `grad` at `index`, 0 elsewhere."""
     if not shape:
         return guard(own(grad), index)
-    if not keepdim:
-        grad, index = grad.unsqueeze(dim), index.unsqueeze(dim)
     return put_along(grad, index, shape, dim)
 
 
 @op(public=False, method=False, tensors=("index",), large=512, generated="many")
-@derivative(grad_output=lambda grad, index, dim: take_along(grad, index, dim))
-@samples(lambda t: [(t(3, 2), t.of([[0, 3], [1, 2], [2, 0]]), (3, 4), 1)])
+@derivative(grad_output=lambda grad, index, dim: _taken(grad, index, dim))
+@samples(
+    lambda t: [
+        (t(3, 2), t.of([[0, 3], [1, 2], [2, 0]]), (3, 4), 1),
+        (t(3), t.of([0, 3, 2]), (3, 4), -1),
+        (t(3), t.of([0, 1, 1]), (2, 3), 0),
+    ]
+)
 def put_along(xp, grad_output, index, shape, dim):
-    """Zeros of `shape` with grad_output at `index` along `dim` (distinct in a row).
+    """Zeros of `shape` with grad_output at `index` along `dim` (distinct in a row); without that dim, one a row.
 
     grad_output (*), index (*) -> (*shape).
     """
     result = xp.zeros(shape, grad_output.dtype)
     if grad_output.size:
-        xp.put_along_axis(result, index, grad_output, wrap_dim(dim, len(shape)))
+        axis = wrap_dim(dim, len(shape))
+        if index.ndim < len(shape):
+            grad_output, index = xp.expand_dims(grad_output, axis), xp.expand_dims(index, axis)
+        xp.put_along_axis(result, index, grad_output, axis)
     return result
+
+
+def _taken(grad: Tensor, index: Tensor, dim: int) -> Tensor:
+    """The gradient of what `put_along` put."""
+    if index.dim() == grad.dim():
+        return take_along(grad, index, dim)
+    return take_along(grad, index.unsqueeze(dim), dim).squeeze(dim)
 
 
 @op(public=False, method=False)
@@ -136,7 +150,7 @@ def _dim_samples(t: Any) -> list[Any]:
     large=512,
     generated="some",
 )
-@derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
+@derivative(input=lambda grad0, result1, input_shape, dim: at_index(grad0, result1, input_shape, dim))
 @samples(_dim_samples)
 def max_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the largest elements along `dim`, the first of equals.
@@ -155,7 +169,7 @@ def max_dim(xp, input, dim: int, keepdim: bool = False):
     large=512,
     generated="some",
 )
-@derivative(input=lambda grad0, result1, input_shape, dim, keepdim: at_index(grad0, result1, input_shape, dim, keepdim))
+@derivative(input=lambda grad0, result1, input_shape, dim: at_index(grad0, result1, input_shape, dim))
 @samples(_dim_samples)
 def min_dim(xp, input, dim: int, keepdim: bool = False):
     """(values, indices) of the smallest elements along `dim`, the first of equals.

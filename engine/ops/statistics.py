@@ -139,7 +139,7 @@ def bincount(xp, input, weights=None, minlength: int = 0):
     return found.astype(weights.dtype if weights.dtype == "float32" else "float64")
 
 
-def _edges(input: Any, low: float, high: float) -> tuple[float, float]:
+def range_of(input: Any, low: float, high: float) -> tuple[float, float]:
     """The range of a histogram: that of the values where low == high."""
     if low == high and input.size:
         low, high = float(input.min()), float(input.max())
@@ -161,7 +161,7 @@ def _histogram(xp: Any, input: Any, bins: int, low: float, high: float, weights:
     return xp.bincount(place, weights, bins).astype(input.dtype)
 
 
-@op()
+@op(generated="many")
 @samples(lambda t: [(t(9), 5), (t.uniform(0, 4, 9), 4, 0, 4), (t(0), 3)])
 def histc(xp, input, bins: int = 100, min: complex = 0, max: complex = 0):
     """Counts in `bins` equal intervals of [min, max] (of the values where both are 0).  input (*) -> (bins)."""
@@ -169,7 +169,7 @@ def histc(xp, input, bins: int = 100, min: complex = 0, max: complex = 0):
         raise not_implemented("histogram_cpu", input)
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
-    return _histogram(xp, input, bins, *_edges(input, min, max))
+    return _histogram(xp, input, bins, *range_of(input, min, max))
 
 
 @composite(several=((1, 6), (2, 5)), arrays=True, recorded="arrays")
@@ -215,7 +215,7 @@ def histogram(
             low, high = float(array.min()), float(array.max())
         if low == high:
             low, high = (low - 0.5, high + 0.5) if array.size else (0, 1)
-        low, high = _edges(array, low, high)
+        low, high = range_of(array, low, high)
         edges = xp.linspace(low, high, bins + 1).astype(array.dtype)
         counts = _histogram(xp, array, bins, low, high, heights)
     if density:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.core import dtypes
+from engine.onnx.builders.reduction import reduced
 from engine.onnx.builders.registry import along, builds
 from engine.onnx.builders.shape import cut
 from engine.onnx.errors import OnnxExporterError
@@ -228,6 +229,56 @@ def _take(w: Writer, input: Any, index: Any) -> Any:
 @builds("embedding")
 def _embedding(w: Writer, weight: Any, indices: Any) -> Any:
     return w.op("Gather", weight, w.cast(indices, dtypes.int64), axis=0)
+
+
+@builds("pooled_rows")
+def _pooled_rows(
+    w: Writer,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    per_sample_weights: Any,
+    mean: Any,
+    padding_idx: Any,
+    include_last: Any,
+) -> Any:
+    """Sums over the places of equal bags; of others products with a matrix of which index is in which bag."""
+    at, kind = w.cast(indices, dtypes.int64), weight.dtype
+    rows = w.op("Gather", weight, at, axis=0, shape=(*indices.shape, weight.shape[1]))
+    used = None
+    if padding_idx >= 0:
+        used = w.cast(w.op("Not", w.op("Equal", at, w.const(padding_idx, dtypes.int64))), kind)
+    shares = [x for x in (used, per_sample_weights) if x is not None]
+    if offsets is not None:
+        members = w.cast(_in_bags(w, at, w.cast(offsets, dtypes.int64), include_last), kind)
+        counts = members if used is None else w.op("Mul", members, used)
+        for share in shares:
+            members = w.op("Mul", members, share)
+        made = w.op("MatMul", members, rows)
+    elif mean and used is None:
+        return reduced(w, "ReduceMean", rows, 1, False)
+    else:
+        counts = used
+        for share in shares:
+            rows = w.op("Mul", rows, w.op("Unsqueeze", share, w.ints([2]), shape=(*indices.shape, 1)))
+        made = reduced(w, "ReduceSum", rows, 1, False)
+    if not mean:
+        return made
+    count = w.op("ReduceSum", counts, w.ints([1]), keepdims=True)
+    return w.op("Div", made, w.op("Max", count, w.const(1, kind)))
+
+
+def _in_bags(w: Writer, at: Value, offsets: Value, include_last: bool) -> Value:
+    """bool (bags, indices): whether an index is in a bag."""
+    size = w.value(w.size(at, 0), dtypes.int64)
+    place = w.op("Range", *(w.value(v, dtypes.int64) for v in (0, size, 1)), dtype=dtypes.int64)
+    begin, end = offsets, w.op("Slice", offsets, w.ints([1]), w.ints([_END]), w.ints([0]))
+    if include_last:
+        begin = w.op("Slice", offsets, w.ints([0]), w.ints([-1]), w.ints([0]))
+    else:
+        end = w.op("Concat", end, w.op("Reshape", size, w.ints([1])), axis=0)
+    begin, end = (w.op("Unsqueeze", x, w.ints([1])) for x in (begin, end))
+    return w.op("And", w.op("GreaterOrEqual", place, begin), w.op("Less", place, end))  # type: ignore[no-any-return]
 
 
 @builds("scatter_src")

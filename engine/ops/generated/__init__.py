@@ -74,12 +74,14 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
         return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
     from engine.ops import cuda  # noqa: F401
     from engine.ops.generated import (  # noqa: F401
+        bags,
         conversions,
         copies,
         layers,
         lines,
         losses,
         matrices,
+        places,
         planes,
         recurrent,
         scans,

@@ -252,13 +252,17 @@ def _parameters(xp: Any, arrays: Any, vectors: Any, shape: Any, width: int) -> l
 
 
 @kernel(norm.native_layer_norm_backward, "cpu", only_launches=True)
-def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
+def _layer_norm_backward(
+    xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5, parameters=True
+):
     shape = tuple(normalized_shape)
     if not plain(input, grad_output, mean, rstd, weight):
         by_rows = OPS["native_layer_norm_backward"].kernels["cuda"]
-        return by_rows(xp, grad_output, input, mean, rstd, weight, shape, eps)
+        return by_rows(xp, grad_output, input, mean, rstd, weight, shape, eps, parameters)
     arrays, vectors, width = [grad_output, input], [mean, rstd], prod(shape)
     made = _rows_backward(xp, "layer_norm_backward", rows.normalized_backward, arrays, vectors, weight, width)
+    if not parameters:
+        return made, xp.empty((0,), input.dtype), xp.empty((0,), input.dtype)
     return (made, *_parameters(xp, arrays, vectors, shape, width))
 
 

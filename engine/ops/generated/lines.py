@@ -14,7 +14,7 @@ import numpy as np
 from engine.core.checks import wrap_dim
 from engine.core.lru import LRU
 from engine.dispatch import kernel
-from engine.kernels import lines, scans
+from engine.kernels import lines, places, scans
 from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
 from engine.ops.generated import launch
@@ -23,7 +23,6 @@ from engine.ops.nn import _resample, embedding, resample
 from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
-_PLACES = 16  # of a window whose maximum is taken, each written out, too
 _ADDED = 128  # lines of a part of an image that are added up in its own type
 _tables: LRU[Any, Any] = LRU(512)
 
@@ -54,10 +53,10 @@ def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
     if not entries or any(not table[2] for _, table in entries):
         return _parts_of_images(xp, input, spec, transposed)
     result = input
-    for axis, (n, m, taps, places, weights) in sorted(entries, key=lambda one: one[1][1] / one[1][0]):
+    for axis, (n, m, taps, index, weights) in sorted(entries, key=lambda one: one[1][1] / one[1][0]):
         before, _, after = parts(result.shape, axis)
         made = xp.empty((*result.shape[:axis], m, *result.shape[axis + 1 :]), result.dtype)
-        arrays = [result, places, *([] if weights is None else [weights]), made]
+        arrays = [result, index, *([] if weights is None else [weights]), made]
         if after == 1:
             run(lines.resampled(taps, weights is not None), arrays, [n, m], before, m * taps)
         else:
@@ -109,7 +108,7 @@ def _resampled_backward(xp, grad_output, spec):
 
 def _maxima(input: Any, out: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> list[int] | None:
     """What the kernels of maxima of windows are passed; None for what they do not serve."""
-    if len(out) != 2 or not plain(input) or prod(kernel_size) > _PLACES:
+    if len(out) != 2 or not plain(input):
         return None
     if any(d != 1 and taps != 1 for d, taps in zip(dilation, kernel_size)):
         return None
@@ -123,7 +122,7 @@ def _maxima(input: Any, out: Any, kernel_size: Any, stride: Any, padding: Any, d
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     out = pooling.PoolGeometry.of(kernel_size, stride, padding, dilation).output_size(input.shape[2:], ceil_mode)
     sizes = _maxima(input, out, kernel_size, stride, padding, dilation)
-    if sizes is None:
+    if sizes is None or prod(kernel_size) > lines.WRITTEN:
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
     write = lines.max_of_windows(tuple(kernel_size), tuple(stride))
@@ -131,9 +130,31 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     return made
 
 
+@kernel(pooling.max_pool3d_values, "cpu", only_launches=True)
+def _max_pool3d(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
+    size = input.shape[2:]
+    out = pooling.PoolGeometry.of(kernel_size, stride, padding, dilation).output_size(size, ceil_mode)
+    if not plain(input) or set(dilation) != {1} or _inside(size, kernel_size, stride, padding, out, None) is None:
+        return NotImplemented
+    if prod(kernel_size) > lines.WRITTEN:
+        return NotImplemented
+    made = xp.empty((*input.shape[:2], *out), input.dtype)
+    write = places.max_of_volumes(tuple(kernel_size), tuple(stride))
+    run(write, [input, made], [*size, *out], made.size // out[2], out[2] * prod(kernel_size))
+    return made
+
+
 @kernel(pooling.max_pool_gradient, "cpu", only_launches=True)
 def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padding, dilation):
     out = grad_output.shape[2:]
+    tiles = tuple(kernel_size) == tuple(stride) and not any(padding) and set(dilation) == {1}
+    tiles = tiles and input.shape[2:] == tuple([n * taps for n, taps in zip(out, kernel_size)])
+    if tiles and prod(kernel_size) <= lines.WRITTEN and plain(grad_output, input):
+        made, taps = xp.empty(input.shape, input.dtype), ((1,) * (3 - len(out)) + tuple(kernel_size))
+        rows = grad_output.size // out[-1]
+        numbers = [(1, *out)[-2], out[-1]]
+        run(places.max_of_tiles_gradient(taps), [grad_output, input, made], numbers, rows, out[-1] * prod(taps))
+        return made
     sizes = _maxima(input, out, kernel_size, stride, padding, dilation)
     if sizes is None or not plain(grad_output, input):
         return NotImplemented
@@ -352,7 +373,8 @@ def _gather(xp, input, dim, index, *, sparse_grad=False):
     return made
 
 
-def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
+def added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: Any, given: list[Any]) -> Any:
+    """The source added at the index along a dim, to zeros or to the one array given."""
     if not plain(source, *given) or source.shape != index.shape:
         return NotImplemented
     rows = _of_rows(shape, index, dim)
@@ -374,17 +396,12 @@ def _added_along(xp: Any, shape: tuple[int, ...], dim: int, index: Any, source: 
 
 @kernel(gathering.scatter_add, "cpu")
 def _scatter_add(xp, input, dim, index, src, *, out=None):
-    return NotImplemented if out is not None else _added_along(xp, input.shape, dim, index, src, [input])
+    return NotImplemented if out is not None else added_along(xp, input.shape, dim, index, src, [input])
 
 
 @kernel(extremes.add_along, "cpu")
-def _add_along(xp, grad_output, index, shape, dim):
-    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
-
-
-@kernel(extremes.put_along, "cpu")
-def _put_along(xp, grad_output, index, shape, dim):
-    return _added_along(xp, tuple(shape), dim, index, grad_output, [])
+def _add_along_zeros(xp, grad_output, index, shape, dim):
+    return added_along(xp, tuple(shape), dim, index, grad_output, [])
 
 
 @kernel(embedding.embedding_dense_backward, "cpu")

@@ -17,6 +17,7 @@ from engine.dispatch import kernel
 from engine.kernels import losses
 from engine.ops import loss
 from engine.ops.cuda import _rows
+from engine.ops.generated import launch
 from engine.ops.generated.layers import plain, run
 from engine.ops.loss import cross_entropy, ctc
 from engine.ops.reduction.cuda import serving
@@ -88,6 +89,43 @@ def _softmax_nll_maps(xp, input, target, weight=None, ignore_index=-100, reducti
     with np.errstate(all="ignore"):
         found = lost / weights if reduction == "mean" else lost
     return np.asarray(found, kind), weights, p
+
+
+def _classes(input: Any, target: Any, *others: Any) -> bool:
+    return bool(
+        plain(input, *others)
+        and target.dtype == np.int64
+        and target.flags.c_contiguous
+        and target.ndim == 1
+        and 0 < target.size <= _RUN
+    )
+
+
+@kernel(cross_entropy.nll_loss_rows, "cpu")
+def _nll_loss_rows(xp, input, target, weight=None, ignore_index=-100, reduction="mean"):
+    if reduction == "none" or input.ndim != 2 or not _classes(input, target, weight):
+        return NotImplemented
+    if target.size != len(input) or (weight is not None and weight.shape != input.shape[1:]):
+        return NotImplemented
+    loss, total, wrong = xp.empty((), input.dtype), xp.empty((), input.dtype), xp.empty((1,), "int32")
+    given = [] if weight is None else [weight]
+    write = losses.chosen_losses(bool(given), reduction == "mean")
+    numbers = [*input.shape, ignore_index]
+    run(write, [input, target, *given, loss, total, wrong], numbers, 1, target.size * _PARAMETERS)
+    launch.refuse_if(wrong)
+    return loss, total
+
+
+@kernel(cross_entropy.nll_loss_backward, "cpu", only_launches=True)
+def _nll_loss_backward(xp, grad_output, target, total_weight, size, weight=None, ignore_index=-100, reduction="mean"):
+    if reduction == "none" or len(size) != 2 or not _classes(grad_output, target, total_weight, weight):
+        return NotImplemented
+    if target.size != size[0] or not size[1] or (weight is not None and weight.shape != tuple(size[1:])):
+        return NotImplemented
+    made, given = xp.empty(tuple(size), grad_output.dtype), [] if weight is None else [weight]
+    write = losses.chosen_gradient(bool(given), reduction == "mean")
+    run(write, [grad_output, target, total_weight, *given, made], [size[1], ignore_index], size[0], size[1])
+    return made
 
 
 def _paths(xp: Any, input: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:

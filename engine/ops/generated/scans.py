@@ -197,7 +197,7 @@ def _logsumexp(xp, input, dim, keepdim=False):
         return NotImplemented
     shape, rows, n, behind = found
     made = xp.empty(shape, input.dtype)
-    if behind == 1 and n <= scans.FEW_PLACES:
+    if behind == 1 and n <= scans.FEW_SUMMED:
         blocks = -(-rows // scans.SIDE_BY_SIDE)
         run(scans.log_of_few_sums(n), [input, made], [rows], blocks, n * scans.SIDE_BY_SIDE)
     elif behind == 1:
@@ -215,11 +215,13 @@ def _soft(op: Any, log: bool) -> None:
     @kernel(op, "cpu", only_launches=True)
     def _(xp, input, dim, dtype=None):
         found = _parted(input, (dim,), False) if dtype is None else None
-        if found is None or found[3] > 1 or found[2] > scans.FEW_WRITTEN:
+        if found is None or found[3] > 1 or found[2] > (scans.FEW_PLACES if log else scans.FEW_WRITTEN):
             return of_rows(xp, input, dim, dtype)
         _, rows, n, _ = found
         made, blocks = xp.empty(input.shape, input.dtype), -(-rows // scans.SIDE_BY_SIDE)
-        run(scans.soft_rows_of_few(n, log), [input, made], [rows], blocks, n * scans.SIDE_BY_SIDE)
+        write = scans.log_soft_rows_of_few(n) if log else scans.soft_rows_of_few(n)
+        levels = [xp.empty((rows,), input.dtype) for _ in range(2 * log)]
+        run(write, [input, made, *levels], [rows], blocks, n * scans.SIDE_BY_SIDE)
         return made
 
 

@@ -122,6 +122,8 @@ def _nll(xp, input, target, weight, ignore_index, reduction):
     nondifferentiable=("total_weight",),
     node="NllLossBackward0",
     autocast="float32",
+    large=512,
+    generated="many",
 )
 @derivative(input=_nll_gradient)
 @samples(lambda t: _nll_samples(t, [(4, 3)]))
@@ -146,7 +148,7 @@ def nll_loss_maps(xp, input, target, weight=None, ignore_index=-100, reduction="
     return _nll(xp, input, target, weight, ignore_index, reduction)
 
 
-@op(public=False, out=False, method=False, tensors=("total_weight",))
+@op(public=False, out=False, method=False, tensors=("total_weight",), generated="many")
 @derivative(
     grad_output=lambda grad, target, total_weight, weight, ignore_index, reduction: (
         nll_loss_maps(grad, target, weight, ignore_index, "sum")[0] / total_weight

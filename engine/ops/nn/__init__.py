@@ -3,4 +3,4 @@
 Files with a leading underscore hold the arithmetic over arrays that the ops of a family share.
 """
 
-from engine.ops.nn import embedding, fake_quantize, interpolation, padding, resample, vision, weight_norm  # noqa: F401
+from engine.ops.nn import bags, embedding, fake_quantize, interpolation, padding, resample, vision, weight_norm  # noqa: F401

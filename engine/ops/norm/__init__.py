@@ -131,37 +131,43 @@ def _layer_twin(grad, input, weight, normalized_shape, eps):
         lambda g, x, w: _layer_twin(g, x, w, normalized_shape, eps), (grad_output, input, weight), grads, needs
     ),
 )
-def native_layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
-    """The gradients of layer norm.  grad_output, input (*, S), mean, rstd (*), weight (S) -> (*, S), (S), (S)."""
+def native_layer_norm_backward(
+    xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5, parameters=True
+):
+    """The gradients of layer norm, those of its parameters (0) unless asked for.
+
+    grad_output, input (*, S), mean, rstd (*), weight (S) -> (*, S), (S), (S).
+    """
     count, width = _layer_sizes(input.shape, normalized_shape)
     x, g = _wide(input).reshape(count, width), _wide(grad_output).reshape(count, width)
     m, r = mean.reshape(count), rstd.reshape(count)
     w = None if weight is None else _wide(weight).reshape(width)
     of_input = xp.empty((count, width), x.dtype)
-    of_weight, of_bias = xp.zeros(width, x.dtype), xp.zeros(width, x.dtype)
+    of_weight, of_bias = (xp.zeros(width if parameters else 0, x.dtype) for _ in range(2))
     for block in _blocks(count, width):
         part, col = g[block], r[block][:, None]
         hat = x[block] - m[block][:, None]
         hat *= col
         target = of_input[block]
-        xp.multiply(part, hat, out=target)
-        of_weight += summed(target, 0)
-        of_bias += summed(part, 0)
+        if parameters:
+            xp.multiply(part, hat, out=target)
+            of_weight += summed(target, 0)
+            of_bias += summed(part, 0)
         scaled = part if w is None else part * w
         hat *= (_dot(xp, scaled, hat) / width)[:, None]
         xp.subtract(scaled, hat, out=target)
         target -= scaled.mean(axis=1)[:, None]
         target *= col
-    narrow = input.dtype
+    narrow, shape = input.dtype, normalized_shape if parameters else (0,)
     return (
         of_input.reshape(input.shape).astype(narrow, copy=False),
-        of_weight.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
-        of_bias.reshape(normalized_shape).astype(weight.dtype if weight is not None else narrow, copy=False),
+        of_weight.reshape(shape).astype(weight.dtype if weight is not None else narrow, copy=False),
+        of_bias.reshape(shape).astype(weight.dtype if weight is not None else narrow, copy=False),
     )
 
 
-def _layer_slopes(grad, input, mean, rstd, *more):
-    found = native_layer_norm_backward(grad, input, mean, rstd, *more)
+def _layer_slopes(needs, grad, input, mean, rstd, *more):
+    found = native_layer_norm_backward(grad, input, mean, rstd, *more, needs[1] or needs[2])
     if found[0]._edge is not None:
         guard(found[0], mean, rstd)
     return found
@@ -181,8 +187,8 @@ def _layer_slopes(grad, input, mean, rstd, *more):
     "input",
     "weight",
     "bias",
-    by=lambda grad0, input, result1, result2, weight, normalized_shape, eps: (
-        _layer_slopes(grad0, input, result1.detach(), result2.detach(), weight, tuple(normalized_shape), eps)
+    by=lambda grad0, input, result1, result2, weight, normalized_shape, eps, needs: (
+        _layer_slopes(needs, grad0, input, result1.detach(), result2.detach(), weight, tuple(normalized_shape), eps)
         if grad0 is not None
         else (None, None, None)
     ),

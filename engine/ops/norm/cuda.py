@@ -95,12 +95,15 @@ def _layer_norm_inference(xp, input, normalized_shape, weight=None, bias=None, e
 
 @kernel(norm.native_layer_norm_backward, "cuda", only_launches=True)
 @serving
-def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5):
+def _layer_norm_backward(
+    xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5, parameters=True
+):
     shape = tuple(normalized_shape)
     given = [] if weight is None else [weight]
     key = "layer_norm_backward", _rows.signature(grad_output, input, mean, rstd, weight), shape
     of_sums = "layer_norm_sums", key
-    sums = _rows.replay(xp, of_sums, [grad_output, input, mean, rstd])
+    none = [] if parameters else [xp.empty((0,), input.dtype) for _ in range(2)]
+    sums = none or _rows.replay(xp, of_sums, [grad_output, input, mean, rstd])
     if sums is not None:
         found = _rows.replay(xp, key, [grad_output, input, mean, rstd, *given])
         if found is not None:
@@ -129,10 +132,11 @@ def _layer_norm_backward(xp, grad_output, input, mean, rstd, weight=None, normal
     spread = [xp.broadcast_to(a.reshape(*lead, *(1,) * n), input.shape) for a in (mean, rstd)]
     plain = mean.flags.c_contiguous and rstd.flags.c_contiguous  # else `reshape` copied
     replay_as = (of_sums, shape) if plain else None
-    of_weight, of_bias = _parameter_gradients(xp, grad_output, input, *spread, tuple(range(m)), narrow, replay_as)
+    if not none:
+        sums = _parameter_gradients(xp, grad_output, input, *spread, tuple(range(m)), narrow, replay_as)
     if plain:
         _rows.keep(key, ready, [(input.shape, input.dtype)])
-    return made, of_weight, of_bias
+    return made, *sums
 
 
 def _parameter_gradients(

@@ -81,6 +81,7 @@ def max_pool2d_values(xp, input, kernel_size, stride, padding, dilation, ceil_mo
     node="MaxPool3DWithIndicesBackward0",
     channels_last=True,
     large=256,
+    generated="many",
 )
 @derivative(
     input=lambda grad, input, kept_result, kernel_size, stride, padding, dilation, ceil_mode: _max_slope(
@@ -142,7 +143,7 @@ def max_pool_backward(xp, grad_output, indices, size, kernel_size, stride, paddi
     return by_numpy.put_back(xp, grad_output, indices, size, geometry)
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, large=512, generated="many")
 @derivative(input=lambda grad, indices, input_shape: pool_scatter(grad, indices, tuple(input_shape[2:])))
 @samples(lambda t: [(t(1, 2, 2, 3), t.of([[[0, 5], [1, 1]]]))])
 def pool_gather(xp, input, indices):
@@ -150,7 +151,7 @@ def pool_gather(xp, input, indices):
     return by_numpy.take_flat(xp, input, indices)
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, large=512, generated="many")
 @derivative(input=lambda grad, indices: pool_gather(grad, indices))
 @samples(lambda t: [(t(1, 2, 2), t.of([[[0, 5], [1, 1]]]), (2, 3))])
 def pool_scatter(xp, input, indices, size):

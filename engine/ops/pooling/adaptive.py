@@ -102,14 +102,14 @@ def adaptive_avg_pool3d(input: Tensor, output_size):
     return _adaptive_avg("adaptive_avg_pool3d", 3, input, output_size)
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, large=512, generated="many")
 @samples(lambda t: [(t.distinct(1, 2, 5, 4).detach(), (2, 3))])
 def adaptive_max_indices(xp, input, size):
     """The flat index of the maximum of each adaptive window.  input (N, C, *) -> (N, C, *size) int64."""
     return by_numpy.adaptive_argmax(xp, input, size)
 
 
-@op(public=False, out=False, method=False)
+@op(public=False, out=False, method=False, large=512, generated="many")
 @derivative(
     grad_output=lambda grad, input, grad_output_shape: pool_gather(
         grad, adaptive_max_indices(input.detach(), tuple(grad_output_shape[2:]))

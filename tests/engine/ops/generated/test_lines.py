@@ -132,6 +132,48 @@ def test_maxima_of_images_with_nan_infinities_and_equals() -> None:
         agree("max_pool_gradient", np.arange(y.size, dtype="float32").reshape(y.shape), x, y, *geometry)
 
 
+TILES = [((4, 6, 8), (2, 2, 2)), ((3, 4, 66), (1, 2, 3)), ((6, 10), (2, 2)), ((1, 64), (1, 2)), ((7, 12), (7, 1))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size,taps", TILES)
+def test_maxima_of_windows_side_by_side(size: Any, taps: Any, dtype: str) -> None:
+    x = np.round(np.random.default_rng(0).standard_normal((2, 3, *size))).astype(dtype)
+    flat = x.reshape(6, -1)
+    flat[0, 1:3], flat[1], flat[2, 0], flat[3, -1] = np.nan, -np.inf, np.inf, np.nan
+    geometry = taps, taps, (0,) * len(taps), (1,) * len(taps)
+    name = f"max_pool{len(taps)}d_values"
+    agree(name, x, *geometry, False)
+    y = OPS[name].kernel(np, x, *geometry, False)
+    agree("max_pool_gradient", np.arange(y.size, dtype=dtype).reshape(y.shape), x, y, *geometry)
+
+
+def test_maxima_of_volumes() -> None:
+    (x,) = arrays((2, 3, 5, 6, 7))
+    agree("max_pool3d_values", x, (3, 1, 2), (2, 2, 1), (0, 0, 0), (1, 1, 1), False)
+    assert left("max_pool3d_values", x, (2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1), True)  # the last ones overhang
+    assert left("max_pool3d_values", x, (2, 2, 2), (2, 2, 2), (1, 1, 1), (1, 1, 1), False)
+    assert left("max_pool3d_values", x, (3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), False)
+    y = OPS["max_pool3d_values"].kernel(np, x, (2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1), False)
+    assert left("max_pool_gradient", y, x, y, (2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1))  # which leave places over
+
+
+@pytest.mark.parametrize("size", [(4, 4), (9, 11)])
+@pytest.mark.parametrize(
+    "taps,stride,padding", [((5, 5), (1, 1), (2, 2)), ((7, 3), (2, 3), (3, 0)), ((1, 17), (1, 2), (0, 8))]
+)
+def test_gradient_of_maxima_of_wide_windows(size: Any, taps: Any, stride: Any, padding: Any) -> None:
+    """Their places are looped over; of equals the first place is the maximum's, or the last nan."""
+    if any(n + 2 * p < k for n, p, k in zip(size, padding, taps)):
+        size = (9, 11)
+    x = np.round(np.random.default_rng(0).standard_normal((2, 3, *size))).astype("float32")
+    x[0, 0, 1, 1:3], x[0, 1], x[1, 2, 0] = np.nan, -np.inf, np.inf
+    geometry = taps, stride, padding, (1, 1)
+    for ceil_mode in (False, True):
+        y = OPS["max_pool2d_values"].kernel(np, x, *geometry, ceil_mode)
+        agree("max_pool_gradient", np.arange(y.size, dtype="float32").reshape(y.shape), x, y, *geometry)
+
+
 def test_maxima_of_dilated_and_of_wide_windows_are_left() -> None:
     (x,) = arrays((1, 2, 8, 20))
     assert left("max_pool2d_values", x, (2, 2), (2, 2), (0, 0), (1, 2), False)

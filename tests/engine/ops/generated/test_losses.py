@@ -142,3 +142,33 @@ def test_what_ctc_leaves() -> None:
     assert left("ctc_rows", x, ((1,), (1,)), (4, 0), (1, 1), 0, False)
     assert left("ctc_rows", x.transpose(0, 2, 1), ((1,),) * 3, (4,) * 3, (1,) * 3, 0, False)
     assert left("ctc_backward", grad.astype("float64"), x, ((1,), (1,)), (4, 4), (1, 1), 0, False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_losses_of_given_logarithms(reduction: str, weighted: bool, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((37, 5)).astype(dtype)
+    target = rng.integers(0, 5, 37)
+    x[3, target[3] - 1] = np.inf  # of another class
+    weight = np.array([1, 0, 2, 0.5, 1], dtype) if weighted else None
+    for ignored in (-100, 2):
+        agree("nll_loss_rows", x, target, weight, ignored, reduction)
+        _, total = OPS["nll_loss_rows"].kernel(np, x, target, weight, ignored, reduction)
+        g = np.asarray(0.7, dtype)
+        agree("nll_loss_backward", g, target, total, x.shape, weight, ignored, reduction)
+    none = np.full(37, 2)
+    agree("nll_loss_backward", g, none, np.zeros((), dtype), x.shape, weight, 2, reduction)
+
+
+def test_losses_of_given_logarithms_that_are_left() -> None:
+    x, target = np.ones((3, 5), "float32"), np.array([0, 1, 4])
+    assert left("nll_loss_rows", x, target, None, -100, "none")
+    assert left("nll_loss_rows", x[0], target[0])
+    assert left("nll_loss_rows", x, target.astype("uint8"))
+    assert left("nll_loss_rows", x.astype("float16"), target)
+    assert left("nll_loss_backward", x[:, 0].copy(), target, np.float32(1).reshape(()), x.shape, None, -100, "none")
+    for wrong in (5, -1):
+        with pytest.raises(launch.Unfit):
+            generated.variant_of(OPS["nll_loss_rows"], small=True)(np, x, np.array([0, 1, wrong]))

@@ -120,7 +120,7 @@ def test_logsumexp(dim: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n", [1, 3, 8, 13, 24, 25, 32])
+@pytest.mark.parametrize("n", [1, 3, 8, 13, 24, 25, 32, 33, 48])
 def test_rows_of_few_places(n: int, dtype: str) -> None:
     """Their kernels have a row in each lane; the last rows fill no vector."""
     x = (np.random.default_rng(0).standard_normal((5, 27, n)) * 40).astype(dtype)
