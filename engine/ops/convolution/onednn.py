@@ -244,7 +244,8 @@ def _convolution(
         out = geometry.output_size(input.shape[2:], weight.shape[2:])
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
         plain = conv.forward(key, input, weight, bias, out, converted, geometry)
-        return _Layer(plain, input.shape, weight.shape, geometry, converted)
+        in_order = converted and input.flags.c_contiguous and weight.flags.c_contiguous
+        return _Layer(plain, input.shape, weight.shape, geometry, converted, in_order)
 
     found = primitive(key, make)
     if found is not None:
@@ -264,11 +265,12 @@ class _Layer:
         w: tuple[int, ...],
         geometry: ConvGeometry,
         converted: bool,
+        in_order: bool,
     ) -> None:
-        """`x` and `w` are the shapes of input and weight."""
+        """`x` and `w` are the shapes of input and weight; in_order: both lie in torch's order."""
         self.used, self._plain = True, plain
         self._run: Callable[..., Array] | None = None
-        self._given = x, w, geometry, converted
+        self._given = x, w, geometry, converted, in_order
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         run = self._run
@@ -279,7 +281,9 @@ class _Layer:
         return run(x, w, bias)
 
     def _chosen(self) -> Callable[..., Array]:
-        x, w, geometry, converted = self._given
+        x, w, geometry, converted, in_order = self._given
+        if in_order and geometry.groups > 1 and (each := _depthwise()) and each.serves(x, w, geometry):
+            return each.Forward(x, w, geometry, self._plain)
         if (code := _winograd()) and code.serves(x, w, geometry):
             return code.Forward(self._plain, x, w, geometry.padding, converted)
         return self._plain
@@ -300,6 +304,25 @@ def _winograd() -> Any:
     from engine.ops.convolution import generated_winograd
 
     return generated_winograd
+
+
+@functools.cache
+def _depthwise() -> Any:
+    """The module of generated convolutions of each channel by itself; None without the extra `jit`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        return None
+    from engine.ops.convolution import generated_depthwise
+
+    return generated_depthwise
+
+
+def _each_channel(size: Sequence[int], w: Sequence[int], geometry: ConvGeometry, *arrays: Array) -> Any:
+    """`_depthwise` where it serves the gradients of such a convolution, of arrays in torch's order; else None."""
+    if geometry.groups == 1 or not worth_loading(arrays[0].size) or not (code := _depthwise()):
+        return None
+    return code if code.serves(size, w, geometry, *arrays) else None
 
 
 class _Transposed:
@@ -358,6 +381,8 @@ def _convolution_backward_input(
     def plain() -> Array:
         return _gradient(convolution.convolution_backward_input, run, grad_output, weight, size, *geometry)
 
+    if not asks_channels_last(weight) and (each := _each_channel(size, weight.shape, geometry, g, weight)):
+        return each.backward_input(g, weight, size, geometry, plain)
     if _read_as_it_lies(g, size[1], weight.shape[2:], padding, groups):
         return _own(convolution.convolution_backward_input, g, weight, size, *geometry)
     if (code := _in_front(g.size)) and code.serves(size, weight.shape, geometry):
@@ -401,6 +426,8 @@ def _convolution_backward_weight(
     def plain() -> Array:
         return _gradient(convolution.convolution_backward_weight, run, grad_output, input, size, *geometry)
 
+    if each := _each_channel(x.shape, size, geometry, g, x):
+        return each.backward_weight(g, x, size, geometry, plain)
     if any(_read_as_it_lies(a, outputs, size[2:], padding, groups) for a, outputs in ((x, size[0]), (g, size[1]))):
         return _own(convolution.convolution_backward_weight, g, x, size, *geometry)
     if (code := _in_front(g.size)) and code.serves(x.shape, size, geometry):
