@@ -135,6 +135,33 @@ def product_of_one_place(xp: ArrayModule, x: Array, w: Array, bias: Array | None
     return result.reshape(*result.shape, *(1,) * (x.ndim - 2))
 
 
+def gradients_of_one_place(g: Array, other: Array, size: Sequence[int], padding: Sequence[int], groups: int) -> bool:
+    """Return whether gradients of results and either the input or the weight are floats of one element of each channel,
+    as is `size`, the shape of the gradient that is wanted: a product."""
+    one = (1,) * (g.ndim - 2)
+    return (
+        groups == 1
+        and g.shape[2:] == other.shape[2:] == tuple(size[2:]) == one
+        and g.dtype.char in "fd"
+        and g.dtype == other.dtype
+        and not any(padding)
+        and g.size > 0
+        and other.size > 0
+    )
+
+
+def input_of_one_place(xp: ArrayModule, g: Array, w: Array) -> Array:
+    """`backward_input` where `gradients_of_one_place`."""
+    return xp.matmul(g.reshape(g.shape[:2]), w.reshape(w.shape[:2])).reshape(g.shape[0], w.shape[1], *g.shape[2:])
+
+
+def weight_of_one_place(xp: ArrayModule, g: Array, x: Array) -> Array:
+    """`backward_weight` where `gradients_of_one_place`; of one image `matmul` has no fast code."""
+    left, right = g.reshape(g.shape[:2]).T, x.reshape(x.shape[:2])
+    made = left.dot(right) if x.shape[0] == 1 else xp.matmul(left, right)
+    return made.reshape(*made.shape, *g.shape[2:])
+
+
 def _generated(size: int) -> bool:
     from engine.kernels import processor
 

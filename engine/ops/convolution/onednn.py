@@ -20,6 +20,7 @@ from engine.core.lru import LRU
 from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.ops import convolution
+from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution.checks import check, transposed_shape
 from engine.ops.products.onednn import fast_products, linear_of_rows
 from engine.ops.products.onednn import multiply as _multiply
@@ -59,6 +60,7 @@ def _taken(x: Array, stride: Sequence[int]) -> Array:
 
 
 _FEW = 1 << 21  # multiplications up to which products of what is read cost less than to find other code
+_ONE_ROW = 1 << 17  # elements of a matrix by which BLAS multiplies one row sooner than other code is found
 _IMAGES = 4  # of which oneDNN's code of all at once is no faster
 
 
@@ -169,12 +171,20 @@ class _Linear:
         return _one_element(made, x, w)
 
 
-def _one_element(rows: Array, *operands: Array) -> Array:
-    """(N, C) as images of one element of each channel, which are converted but where users lay operands out."""
-    made = rows.reshape(*rows.shape, *(1,) * (operands[0].ndim - 2))
-    if any(asks_channels_last(a) for a in operands):
+def _product(rows: Array, matrix: Array) -> Array:
+    """rows @ matrix, of one row by BLAS."""
+    made: Array = (np if len(rows) == 1 else fast_products).matmul(rows, matrix)
+    return made
+
+
+def _one_element(made: Array, *operands: Array) -> Array:
+    """(N, C) as images of one element of each channel, which are in both orders: converted where the first operand is,
+    but where users lay operands out."""
+    if made.ndim == 2:
+        made = made.reshape(*made.shape, *(1,) * (operands[0].ndim - 2))
+    if any(map(asks_channels_last, operands)):
         return image(made)
-    return made.view(ChannelsLast)
+    return made.view(ChannelsLast) if operands[0].__class__ is ChannelsLast else made
 
 
 class _Product:
@@ -214,6 +224,10 @@ def _convolution(
 ) -> Array:
     if not usable(input, weight, bias) or input.ndim != weight.ndim:
         return NotImplemented
+    one_row = len(input) == 1 and input.shape[1:] == weight.shape[1:] and weight.size <= _ONE_ROW and not transposed
+    if one_row and by_numpy.of_one_place(input, weight, bias, stride, padding, dilation, groups):
+        plain = input.view(np.ndarray), weight.view(np.ndarray)
+        return _one_element(by_numpy.product_of_one_place(np, *plain, bias), input, weight)
     given = tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups
     key = (
         "convolution",
@@ -354,14 +368,14 @@ def _convolution_backward_input(
 ) -> Array:
     if not usable(grad_output, weight) or not math.prod(size):
         return NotImplemented
+    if by_numpy.gradients_of_one_place(grad_output, weight, size, padding, groups):
+        rows, matrix = (a.view(np.ndarray).reshape(a.shape[:2]) for a in (grad_output, weight))
+        return _one_element(_product(rows, matrix), grad_output, weight)
     steps = _steps(grad_output, weight, size, weight.shape[0], weight.shape[2:], (stride, padding, dilation, groups))
     if steps is not None:
         return steps.input(grad_output, weight)
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g = grad_output  # relaid once, where that is needed
-    if _one_place(size, weight.shape[2:], padding, groups):
-        rows, matrix = g.view(np.ndarray).reshape(g.shape[:2]), weight.view(np.ndarray).reshape(weight.shape[:2])
-        return _one_element(fast_products.matmul(rows, matrix), g, weight)
     if _in_steps(geometry, weight.shape[2:]):
         ones = (1,) * len(geometry.stride)
         few = (*size[:2], *g.shape[2:])
@@ -406,14 +420,13 @@ def _convolution_backward_weight(
 ) -> Array:
     if not usable(grad_output, input) or not math.prod(size):
         return NotImplemented
+    if by_numpy.gradients_of_one_place(grad_output, input, size, padding, groups):
+        return by_numpy.weight_of_one_place(fast_products, grad_output.view(np.ndarray), input.view(np.ndarray))
     steps = _steps(grad_output, input, input.shape, size[0], tuple(size[2:]), (stride, padding, dilation, groups))
     if steps is not None:
         return steps.weight(grad_output, input)
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g, x = grad_output, input  # relaid once, where that is needed
-    if _one_place(x.shape, size[2:], padding, groups):
-        columns, rows = (a.view(np.ndarray).reshape(a.shape[:2]) for a in (g, x))
-        return fast_products.matmul(columns.T, rows).reshape(size)
     if _in_steps(geometry, size[2:]):
         ones = (1,) * len(geometry.stride)
         x = _taken(x, geometry.stride)
