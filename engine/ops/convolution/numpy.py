@@ -203,7 +203,7 @@ def plain(
     if not w.size:
         result[...] = 0
     elif geometry.pointwise(kernel):
-        inputs = _strided(x, stride, out).reshape(count, groups, channels // groups, total)
+        inputs = xp.ascontiguousarray(_strided(x, stride, out)).reshape(count, groups, channels // groups, total)
         matrix = w.reshape(groups, -1, channels // groups)
         if groups == 1:
             xp.matmul(matrix[0], inputs[:, 0], out=result.reshape(count, -1, total))
@@ -449,7 +449,7 @@ def _weight_by_arrays(xp: ArrayModule, g: Array, x: Array, size: Sequence[int], 
                 )
         return result
     if count == 1 and geometry.pointwise(kernel):
-        places = _strided(x, stride, out).reshape(groups, channels // groups, total)
+        places = xp.ascontiguousarray(_strided(x, stride, out)).reshape(groups, channels // groups, total)
         grads, sums = g.reshape(groups, per_out, total), result.reshape(groups, per_out, channels // groups)
         for left, right, made in zip(grads, places, sums):
             if total == 1:  # for which numpy's product has no fast code

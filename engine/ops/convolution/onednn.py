@@ -88,9 +88,13 @@ class _Steps:
         work = math.prod(size) // math.prod(stride) * outputs
         return groups == 1 and work <= _FEW and all(a.flags.c_contiguous for a in arrays)
 
+    def _taken(self, x: Array) -> Array:
+        """What is read, a contiguous matrix for each image: BLAS serves no steps between the elements of a signal."""
+        return np.ascontiguousarray(x[self._read]).reshape(self._rows)
+
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         made = empty(self._shape, np.float32)
-        rows, matrix = x[self._read].reshape(self._rows), w.reshape(self._matrix)
+        rows, matrix = self._taken(x), w.reshape(self._matrix)
         for each, result in zip(rows, made.reshape(self._columns)):
             _multiply(matrix, each, result)
         if bias is not None:
@@ -115,7 +119,7 @@ class _Steps:
     def weight(self, g: Array, x: Array) -> Array:
         """The gradient with respect to the weight: the sum of the images' products."""
         made = np.empty(self._matrix, np.float32)
-        for n, (left, right) in enumerate(zip(g.reshape(self._columns), x[self._read].reshape(self._rows))):
+        for n, (left, right) in enumerate(zip(g.reshape(self._columns), self._taken(x))):
             if n:
                 made += np.matmul(left, right.T)
             else:
