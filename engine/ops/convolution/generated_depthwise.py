@@ -90,7 +90,7 @@ class _Route(GeneratedRoute):
 
     def jobs(self, parameters: Sequence[str], count: int, more: tuple[Any, ...], **given: int) -> None:
         """Do all of `count` jobs, each thread with memory of its own."""
-        pieces = min(several(self.multiplications), count)
+        pieces = min(several(2 * self.multiplications), count)  # which read and write as much as they multiply
         share = -(-count // pieces)
         scratch = np.zeros(self.step * pieces, _F32)
         args = packed(parameters, **self.sizes, **given, scratch=address(scratch), share=share, step=self.step)

@@ -60,7 +60,7 @@ def _taken(x: Array, stride: Sequence[int]) -> Array:
 
 
 _FEW = 1 << 21  # multiplications up to which products of what is read cost less than to find other code
-_ONE_ROW = 1 << 17  # elements of a matrix by which BLAS multiplies one row sooner than other code is found
+_BY_BLAS = 1 << 17  # multiplications that BLAS does sooner than other code is found
 _IMAGES = 4  # of which oneDNN's code of all at once is no faster
 
 
@@ -228,8 +228,8 @@ def _convolution(
 ) -> Array:
     if not usable(input, weight, bias) or input.ndim != weight.ndim:
         return NotImplemented
-    one_row = len(input) == 1 and input.shape[1:] == weight.shape[1:] and weight.size <= _ONE_ROW and not transposed
-    if one_row and by_numpy.of_one_place(input, weight, bias, stride, padding, dilation, groups):
+    few = input.shape[1:] == weight.shape[1:] and not transposed and len(input) * weight.size <= _BY_BLAS
+    if few and by_numpy.of_one_place(input, weight, bias, stride, padding, dilation, groups):
         plain = input.view(np.ndarray), weight.view(np.ndarray)
         return _one_element(by_numpy.product_of_one_place(np, *plain, bias), input, weight)
     given = tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups
