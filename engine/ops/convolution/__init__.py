@@ -19,17 +19,22 @@ from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution.checks import check, dims_of, each, transposed_shape
 from engine.ops.convolution.weights import lay_weight
 from engine.ops.dependence import depending
-from engine.tensor import Tensor
+from engine.tensor import Tensor, raw_array
 
 _WORTH = 64  # elements of a weight from which packing it for every use is felt
 
 
 def _conj(tensor):
-    return tensor.conj() if tensor.is_complex() else tensor
+    return tensor.conj() if raw_array(tensor).dtype.kind in "cW" else tensor
 
 
 def _channel_sum(grad):
-    return grad.sum((0, *range(2, grad.dim())))
+    """The sum over all dims but the channels; in torch's order over the last ones first, which lie together."""
+    inner = tuple(range(2, grad.dim()))
+    halves = raw_array(grad).dtype.itemsize == 2  # are rounded once
+    if halves or grad._channels_last is not None or grad.is_cuda or not grad.is_contiguous():
+        return grad.sum((0, *inner))
+    return grad.sum(inner).sum(0)
 
 
 def _cropped(tensor, size):
@@ -195,6 +200,8 @@ def convolution_backward_input(xp, grad_output, weight, size, stride, padding, d
 
     grad_output (N, O, *out), weight (O, C/groups, *kernel) -> (N, C, *size).
     """
+    if by_numpy.gradients_of_one_place(grad_output, weight, size, padding, groups):
+        return follow(xp, by_numpy.input_of_one_place(xp, grad_output, weight), grad_output, weight)
     g, w = _wide(xp, grad_output, weight)
     geometry = ConvGeometry.of(stride, padding, dilation, groups)
     result = by_numpy.backward_input(xp, g, w, tuple(size), geometry)
@@ -236,6 +243,8 @@ def convolution_backward_weight(xp, grad_output, input, size, stride, padding, d
 
     grad_output (N, O, *out), input (N, C, *size) -> (O, C/groups, *kernel).
     """
+    if by_numpy.gradients_of_one_place(grad_output, input, size, padding, groups):
+        return by_numpy.weight_of_one_place(xp, grad_output, input)
     g, x = _wide(xp, grad_output, input)
     geometry = ConvGeometry.of(stride, padding, dilation, groups)
     return _narrow(by_numpy.backward_weight(xp, g, x, tuple(size), geometry), input.dtype)

@@ -22,6 +22,8 @@ def dims_of(weight: Array | Tensor) -> int:
 
 def each(value: int | Iterable[int], n: int, label: str) -> Sizes:
     """`value` as a tuple of n ints."""
+    if value.__class__ is int:
+        return (value,) * n
     if value.__class__ is tuple and len(value) == n:
         return value
     if not isinstance(value, Iterable):

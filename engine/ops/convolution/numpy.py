@@ -90,8 +90,11 @@ def forward(xp: ArrayModule, x: Array, w: Array, bias: Array | None, geometry: C
     """x (N, C, *size), w (O, C/G, *kernel), bias (O) or None -> (N, O, *out)."""
     out = geometry.output_size(x.shape[2:], w.shape[2:])
     if hasattr(xp, "share") and x.dtype.char in "fd" and w.size and prod(out) and x.size and _generated(x.size):
-        from engine.ops.convolution import generated
+        from engine.ops.convolution import generated, generated_depthwise
 
+        if generated_depthwise.serves(x.shape, w.shape, geometry, x, w):
+            other: Callable[..., Array] = lambda x, w, bias: plain(xp, x, w, bias, geometry)
+            return generated_depthwise.Forward(x.shape, w.shape, geometry, other)(x, w, bias)
         made = generated.forward(x, w, bias, out, geometry, lambda x, w, bias: plain(xp, x, w, bias, geometry))
         if made is not None:
             return made
@@ -132,10 +135,48 @@ def product_of_one_place(xp: ArrayModule, x: Array, w: Array, bias: Array | None
     return result.reshape(*result.shape, *(1,) * (x.ndim - 2))
 
 
+def gradients_of_one_place(g: Array, other: Array, size: Sequence[int], padding: Sequence[int], groups: int) -> bool:
+    """Return whether gradients of results and either the input or the weight are floats of one element of each channel,
+    as is `size`, the shape of the gradient that is wanted: a product."""
+    one = (1,) * (g.ndim - 2)
+    return (
+        groups == 1
+        and g.shape[2:] == other.shape[2:] == tuple(size[2:]) == one
+        and g.dtype.char in "fd"
+        and g.dtype == other.dtype
+        and not any(padding)
+        and g.size > 0
+        and other.size > 0
+    )
+
+
+def input_of_one_place(xp: ArrayModule, g: Array, w: Array) -> Array:
+    """`backward_input` where `gradients_of_one_place`."""
+    return xp.matmul(g.reshape(g.shape[:2]), w.reshape(w.shape[:2])).reshape(g.shape[0], w.shape[1], *g.shape[2:])
+
+
+def weight_of_one_place(xp: ArrayModule, g: Array, x: Array) -> Array:
+    """`backward_weight` where `gradients_of_one_place`; of one image `matmul` has no fast code."""
+    left, right = g.reshape(g.shape[:2]).T, x.reshape(x.shape[:2])
+    made = left.dot(right) if x.shape[0] == 1 else xp.matmul(left, right)
+    return made.reshape(*made.shape, *g.shape[2:])
+
+
 def _generated(size: int) -> bool:
     from engine.kernels import processor
 
     return processor.available() and worth_loading(size)
+
+
+def _each_channel(
+    xp: ArrayModule, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry, *arrays: Array
+) -> Any:
+    """The module of generated convolutions of each channel by itself, where it serves gradients; else None."""
+    if not hasattr(xp, "share") or not _generated(arrays[0].size):
+        return None
+    from engine.ops.convolution import generated_depthwise
+
+    return generated_depthwise if generated_depthwise.serves(size, w, geometry, *arrays) else None
 
 
 def plain(
@@ -162,7 +203,7 @@ def plain(
     if not w.size:
         result[...] = 0
     elif geometry.pointwise(kernel):
-        inputs = _strided(x, stride, out).reshape(count, groups, channels // groups, total)
+        inputs = xp.ascontiguousarray(_strided(x, stride, out)).reshape(count, groups, channels // groups, total)
         matrix = w.reshape(groups, -1, channels // groups)
         if groups == 1:
             xp.matmul(matrix[0], inputs[:, 0], out=result.reshape(count, -1, total))
@@ -285,12 +326,22 @@ def _depthwise(
 
 def backward_input(xp: ArrayModule, g: Array, w: Array, size: Sequence[int], geometry: ConvGeometry) -> Array:
     """The input's gradient.  g (N, O, *out), w (O, C/G, *kernel) -> size (N, C, *size)."""
+    groups = geometry.groups
+    if not g.size or not w.size or not prod(size):
+        return xp.zeros(size, g.dtype)
+    if groups > 1 and (code := _each_channel(xp, size, w.shape, geometry, g, w)):
+        plain = lambda: _input_by_arrays(xp, g, w, size, geometry)
+        made: Array = code.backward_input(g, w, tuple(size), geometry, plain)
+        return made
+    return _input_by_arrays(xp, g, w, size, geometry)
+
+
+def _input_by_arrays(xp: ArrayModule, g: Array, w: Array, size: Sequence[int], geometry: ConvGeometry) -> Array:
+    """`backward_input` by array functions alone."""
     stride, padding, dilation, groups = geometry
     count, channels, *space = size
     kernel, out = w.shape[2:], g.shape[2:]
     total = prod(out)
-    if not g.size or not w.size or not prod(size):
-        return xp.zeros(size, g.dtype)
     per_out, per_in = w.shape[0] // groups, channels // groups
     if geometry.pointwise(kernel):
         matrix = w.reshape(groups, per_out, per_in).swapaxes(1, 2)
@@ -368,6 +419,15 @@ def _add_windows(
 
 def backward_weight(xp: ArrayModule, g: Array, x: Array, size: Sequence[int], geometry: ConvGeometry) -> Array:
     """The weight's gradient.  g (N, O, *out), x (N, C, *size) -> size (O, C/G, *kernel)."""
+    if geometry.groups > 1 and (code := _each_channel(xp, x.shape, size, geometry, g, x)):
+        plain = lambda: _weight_by_arrays(xp, g, x, size, geometry)
+        made: Array = code.backward_weight(g, x, tuple(size), geometry, plain)
+        return made
+    return _weight_by_arrays(xp, g, x, size, geometry)
+
+
+def _weight_by_arrays(xp: ArrayModule, g: Array, x: Array, size: Sequence[int], geometry: ConvGeometry) -> Array:
+    """`backward_weight` by array functions alone."""
     stride, padding, dilation, groups = geometry
     kernel, out = tuple(size[2:]), g.shape[2:]
     count, channels = x.shape[:2]
@@ -389,7 +449,7 @@ def backward_weight(xp: ArrayModule, g: Array, x: Array, size: Sequence[int], ge
                 )
         return result
     if count == 1 and geometry.pointwise(kernel):
-        places = _strided(x, stride, out).reshape(groups, channels // groups, total)
+        places = xp.ascontiguousarray(_strided(x, stride, out)).reshape(groups, channels // groups, total)
         grads, sums = g.reshape(groups, per_out, total), result.reshape(groups, per_out, channels // groups)
         for left, right, made in zip(grads, places, sums):
             if total == 1:  # for which numpy's product has no fast code

@@ -20,6 +20,7 @@ from engine.core.lru import LRU
 from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.ops import convolution
+from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution.checks import check, transposed_shape
 from engine.ops.products.onednn import fast_products, linear_of_rows
 from engine.ops.products.onednn import multiply as _multiply
@@ -59,6 +60,7 @@ def _taken(x: Array, stride: Sequence[int]) -> Array:
 
 
 _FEW = 1 << 21  # multiplications up to which products of what is read cost less than to find other code
+_BY_BLAS = 1 << 17  # multiplications that BLAS does sooner than other code is found
 _IMAGES = 4  # of which oneDNN's code of all at once is no faster
 
 
@@ -86,9 +88,13 @@ class _Steps:
         work = math.prod(size) // math.prod(stride) * outputs
         return groups == 1 and work <= _FEW and all(a.flags.c_contiguous for a in arrays)
 
+    def _taken(self, x: Array) -> Array:
+        """What is read, a contiguous matrix for each image: BLAS serves no steps between the elements of a signal."""
+        return np.ascontiguousarray(x[self._read]).reshape(self._rows)
+
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         made = empty(self._shape, np.float32)
-        rows, matrix = x[self._read].reshape(self._rows), w.reshape(self._matrix)
+        rows, matrix = self._taken(x), w.reshape(self._matrix)
         for each, result in zip(rows, made.reshape(self._columns)):
             _multiply(matrix, each, result)
         if bias is not None:
@@ -113,7 +119,7 @@ class _Steps:
     def weight(self, g: Array, x: Array) -> Array:
         """The gradient with respect to the weight: the sum of the images' products."""
         made = np.empty(self._matrix, np.float32)
-        for n, (left, right) in enumerate(zip(g.reshape(self._columns), x[self._read].reshape(self._rows))):
+        for n, (left, right) in enumerate(zip(g.reshape(self._columns), self._taken(x))):
             if n:
                 made += np.matmul(left, right.T)
             else:
@@ -169,12 +175,20 @@ class _Linear:
         return _one_element(made, x, w)
 
 
-def _one_element(rows: Array, *operands: Array) -> Array:
-    """(N, C) as images of one element of each channel, which are converted but where users lay operands out."""
-    made = rows.reshape(*rows.shape, *(1,) * (operands[0].ndim - 2))
-    if any(asks_channels_last(a) for a in operands):
+def _product(rows: Array, matrix: Array) -> Array:
+    """rows @ matrix, of one row by BLAS."""
+    made: Array = (np if len(rows) == 1 else fast_products).matmul(rows, matrix)
+    return made
+
+
+def _one_element(made: Array, *operands: Array) -> Array:
+    """(N, C) as images of one element of each channel, which are in both orders: converted where the first operand is,
+    but where users lay operands out."""
+    if made.ndim == 2:
+        made = made.reshape(*made.shape, *(1,) * (operands[0].ndim - 2))
+    if any(map(asks_channels_last, operands)):
         return image(made)
-    return made.view(ChannelsLast)
+    return made.view(ChannelsLast) if operands[0].__class__ is ChannelsLast else made
 
 
 class _Product:
@@ -214,6 +228,10 @@ def _convolution(
 ) -> Array:
     if not usable(input, weight, bias) or input.ndim != weight.ndim:
         return NotImplemented
+    few = input.shape[1:] == weight.shape[1:] and not transposed and len(input) * weight.size <= _BY_BLAS
+    if few and by_numpy.of_one_place(input, weight, bias, stride, padding, dilation, groups):
+        plain = input.view(np.ndarray), weight.view(np.ndarray)
+        return _one_element(by_numpy.product_of_one_place(np, *plain, bias), input, weight)
     given = tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups
     key = (
         "convolution",
@@ -244,7 +262,8 @@ def _convolution(
         out = geometry.output_size(input.shape[2:], weight.shape[2:])
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
         plain = conv.forward(key, input, weight, bias, out, converted, geometry)
-        return _Layer(plain, input.shape, weight.shape, geometry, converted)
+        in_order = converted and input.flags.c_contiguous and weight.flags.c_contiguous
+        return _Layer(plain, input.shape, weight.shape, geometry, converted, in_order)
 
     found = primitive(key, make)
     if found is not None:
@@ -264,11 +283,12 @@ class _Layer:
         w: tuple[int, ...],
         geometry: ConvGeometry,
         converted: bool,
+        in_order: bool,
     ) -> None:
-        """`x` and `w` are the shapes of input and weight."""
+        """`x` and `w` are the shapes of input and weight; in_order: both lie in torch's order."""
         self.used, self._plain = True, plain
         self._run: Callable[..., Array] | None = None
-        self._given = x, w, geometry, converted
+        self._given = x, w, geometry, converted, in_order
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         run = self._run
@@ -279,7 +299,9 @@ class _Layer:
         return run(x, w, bias)
 
     def _chosen(self) -> Callable[..., Array]:
-        x, w, geometry, converted = self._given
+        x, w, geometry, converted, in_order = self._given
+        if in_order and geometry.groups > 1 and (each := _depthwise()) and each.serves(x, w, geometry):
+            return each.Forward(x, w, geometry, self._plain)
         if (code := _winograd()) and code.serves(x, w, geometry):
             return code.Forward(self._plain, x, w, geometry.padding, converted)
         return self._plain
@@ -300,6 +322,25 @@ def _winograd() -> Any:
     from engine.ops.convolution import generated_winograd
 
     return generated_winograd
+
+
+@functools.cache
+def _depthwise() -> Any:
+    """The module of generated convolutions of each channel by itself; None without the extra `jit`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        return None
+    from engine.ops.convolution import generated_depthwise
+
+    return generated_depthwise
+
+
+def _each_channel(size: Sequence[int], w: Sequence[int], geometry: ConvGeometry, *arrays: Array) -> Any:
+    """`_depthwise` where it serves the gradients of such a convolution, of arrays in torch's order; else None."""
+    if geometry.groups == 1 or not worth_loading(arrays[0].size) or not (code := _depthwise()):
+        return None
+    return code if code.serves(size, w, geometry, *arrays) else None
 
 
 class _Transposed:
@@ -331,14 +372,14 @@ def _convolution_backward_input(
 ) -> Array:
     if not usable(grad_output, weight) or not math.prod(size):
         return NotImplemented
+    if by_numpy.gradients_of_one_place(grad_output, weight, size, padding, groups):
+        rows, matrix = (a.view(np.ndarray).reshape(a.shape[:2]) for a in (grad_output, weight))
+        return _one_element(_product(rows, matrix), grad_output, weight)
     steps = _steps(grad_output, weight, size, weight.shape[0], weight.shape[2:], (stride, padding, dilation, groups))
     if steps is not None:
         return steps.input(grad_output, weight)
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g = grad_output  # relaid once, where that is needed
-    if _one_place(size, weight.shape[2:], padding, groups):
-        rows, matrix = g.view(np.ndarray).reshape(g.shape[:2]), weight.view(np.ndarray).reshape(weight.shape[:2])
-        return _one_element(fast_products.matmul(rows, matrix), g, weight)
     if _in_steps(geometry, weight.shape[2:]):
         ones = (1,) * len(geometry.stride)
         few = (*size[:2], *g.shape[2:])
@@ -358,6 +399,8 @@ def _convolution_backward_input(
     def plain() -> Array:
         return _gradient(convolution.convolution_backward_input, run, grad_output, weight, size, *geometry)
 
+    if not asks_channels_last(weight) and (each := _each_channel(size, weight.shape, geometry, g, weight)):
+        return each.backward_input(g, weight, size, geometry, plain)
     if _read_as_it_lies(g, size[1], weight.shape[2:], padding, groups):
         return _own(convolution.convolution_backward_input, g, weight, size, *geometry)
     if (code := _in_front(g.size)) and code.serves(size, weight.shape, geometry):
@@ -381,14 +424,13 @@ def _convolution_backward_weight(
 ) -> Array:
     if not usable(grad_output, input) or not math.prod(size):
         return NotImplemented
+    if by_numpy.gradients_of_one_place(grad_output, input, size, padding, groups):
+        return by_numpy.weight_of_one_place(fast_products, grad_output.view(np.ndarray), input.view(np.ndarray))
     steps = _steps(grad_output, input, input.shape, size[0], tuple(size[2:]), (stride, padding, dilation, groups))
     if steps is not None:
         return steps.weight(grad_output, input)
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g, x = grad_output, input  # relaid once, where that is needed
-    if _one_place(x.shape, size[2:], padding, groups):
-        columns, rows = (a.view(np.ndarray).reshape(a.shape[:2]) for a in (g, x))
-        return fast_products.matmul(columns.T, rows).reshape(size)
     if _in_steps(geometry, size[2:]):
         ones = (1,) * len(geometry.stride)
         x = _taken(x, geometry.stride)
@@ -401,6 +443,8 @@ def _convolution_backward_weight(
     def plain() -> Array:
         return _gradient(convolution.convolution_backward_weight, run, grad_output, input, size, *geometry)
 
+    if each := _each_channel(x.shape, size, geometry, g, x):
+        return each.backward_weight(g, x, size, geometry, plain)
     if any(_read_as_it_lies(a, outputs, size[2:], padding, groups) for a, outputs in ((x, size[0]), (g, size[1]))):
         return _own(convolution.convolution_backward_weight, g, x, size, *geometry)
     if (code := _in_front(g.size)) and code.serves(x.shape, size, geometry):

@@ -22,6 +22,7 @@ from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op,
 from engine.dispatch.out import store
 from engine.dispatch.runtime import summed_to
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
+from engine.ops.products.one_row import by_elements, weight_of_rows
 from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
@@ -172,6 +173,11 @@ def mH(x: Tensor) -> Tensor:
     return x.conj() if x._array.dtype.kind == "c" else x
 
 
+def of_columns(a: Tensor, b: Tensor) -> Tensor:
+    """`mm` for the gradient of a matrix; of one column by one row, for which BLAS is slow, by generated code."""
+    return a * b if by_elements(len(b._array), a._array.size * b._array.size) else mm(a, b)
+
+
 def flat(x: Tensor) -> Tensor:
     """All dims but the last folded into one.  (*, k) -> (n, k)."""
     shape = x._array.shape
@@ -181,7 +187,7 @@ def flat(x: Tensor) -> Tensor:
 @op(**_MATRICES, flops=("mm", flops.product))
 @derivative(
     input=lambda grad, mat2: mm(grad, mH(mat2)),
-    mat2=lambda grad, input: mm(mH(input), grad),
+    mat2=lambda grad, input: of_columns(mH(input), grad),
 )
 @array_derivative(
     input=lambda grad, mat2: grad.dot(mat2.T),
@@ -494,7 +500,7 @@ Tensor.__rmatmul__ = _rmatmul
 def _linear_weight(grad: Tensor, input: Tensor, weight_shape: tuple[int, ...]) -> Tensor:
     if len(weight_shape) == 1:
         return mv(mH(flat(input)), grad.reshape(-1))
-    return mm(flat(grad).t(), conj(flat(input)))
+    return of_columns(flat(grad).t(), conj(flat(input)))
 
 
 def _linear_nodes(name: str, bias: Any, input: Any, weight: Any) -> tuple[Any, ...]:
@@ -545,9 +551,7 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
 )
 @array_derivative(
     input=lambda grad, weight: grad.dot(weight) if weight.ndim == 2 == grad.ndim else NotImplemented,
-    weight=lambda grad, input, weight_shape: (
-        grad.T.dot(input) if len(weight_shape) == 2 == grad.ndim else NotImplemented
-    ),
+    weight=lambda grad, input, weight_shape: weight_of_rows(grad, input, weight_shape),
     bias=lambda grad, bias_shape: summed_to(grad, bias_shape),
 )
 @samples(

@@ -285,8 +285,10 @@ def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, k
 )
 @derivative(input=_mean_backward)
 @array_derivative(
-    input=lambda grad, input_shape, dim, keepdim: _spread_array(
-        grad / (count_of(input_shape, dim) or 1), input_shape, dim, keepdim
+    input=lambda grad, input_shape, dim, keepdim: (
+        _spread_array(grad / (count_of(input_shape, dim) or 1), input_shape, dim, keepdim)
+        if numel(input_shape) <= SMALL
+        else NotImplemented
     )
 )
 @samples(

@@ -1,0 +1,193 @@
+"""Convolutions of each channel with a kernel of its own and their gradients, of images in torch's order, by generated
+code (the extra `jit`), in front of the library's and numpy's: engine/kernels/depthwise.py.
+
+Steps of one, of one or two dims.  oneDNN has code for channels-last images, to which all of these would be converted.
+Each geometry is tried: engine/kernels/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.backends.cpu import empty, threads
+from engine.core.arrays import Array
+from engine.core.geometry import ConvGeometry
+from engine.core.lru import LRU
+from engine.kernels import depthwise, processor
+from engine.ops.generated import launch
+from engine.ops.generated.route import GeneratedRoute, address, lanes, linked, packed, registers, several, shared
+
+__all__ = ["Forward", "backward_input", "backward_weight", "serves"]
+
+_PLACES = 64  # of a kernel, which is written out
+_PADDED = 1 << 16  # elements of a padded image, which the second-level cache holds
+_WORK = 8  # multiplications that take the time of one element of other kernels
+_F32 = np.dtype("float32")
+
+_entries: dict[Hashable, launch.Entry] = {}
+_known: LRU[Hashable, Any] = LRU(1024)  # by geometry
+
+
+def serves(size: Sequence[int], w: Sequence[int], geometry: ConvGeometry, *arrays: Array) -> bool:
+    """Return whether the convolution of images (N, C, *size) with w (C, 1, *kernel) is worth a trial, and the arrays
+    are float32 in torch's order."""
+    stride, padding, dilation, groups = geometry
+    if not 1 < groups == size[1] == w[0] or w[1] != 1 or len(size) not in (3, 4) or not prod(size):
+        return False
+    if any(s != 1 for s in stride) or not 1 < prod(w[2:]) <= _PLACES or not processor.available():
+        return False
+    if any(p > d * (n - 1) for p, d, n in zip(padding, dilation, w[2:])):
+        return False
+    padded = [n + 2 * p for n, p in zip(size[2:], padding)]
+    out = [n - d * (k - 1) for n, d, k in zip(padded, dilation, w[2:])]
+    if min(out) < 1 or min(size[-1], out[-1]) < 4 or prod(padded) > _PADDED:
+        return False
+    return all(a.dtype == _F32 and a.flags.c_contiguous for a in arrays)
+
+
+def _of_two(sizes: Sequence[int], one: int) -> tuple[int, int]:
+    """Sizes of two dims, those of one dim as of a single row."""
+    return (sizes[0], sizes[1]) if len(sizes) > 1 else (one, sizes[0])
+
+
+class _Route(GeneratedRoute):
+    """The kernel `function` for images (N, C, *size) with weights (C, 1, *kernel) and this padding."""
+
+    def __init__(
+        self, name: str, function: Any, size: Sequence[int], w: Sequence[int], padding: Sequence[int], dilation: Any
+    ) -> None:
+        height, width = _of_two(size[2:], 1)
+        above, left = _of_two(padding, 0)
+        (tall, wide), (down, across) = _of_two(w[2:], 1), _of_two(dilation, 1)
+        self.rows, self.columns = height + 2 * above - down * (tall - 1), width + 2 * left - across * (wide - 1)
+        self.images, self.channels = size[:2]
+        width_of_vectors = next(n for n in (16, 8, 4) if n <= min(lanes(), width, self.columns))
+        pitch = width + 2 * left
+        self.step = pitch * (height + 2 * above)
+        self.sizes = dict(height=height, width=width, rows=self.rows, columns=self.columns, above=above, left=left)
+        self.sizes.update(pitch=pitch, channels=self.channels)
+        self.options = (width_of_vectors, tall, wide, down, across)
+        self.function, self.multiplications = (
+            function,
+            self.images * self.channels * self.rows * self.columns * tall * wide,
+        )
+        self._codes: dict[Any, Any] = {}
+        entry = _entries.setdefault((function, *self.options), launch.Entry())
+        super().__init__(name, entry, self.multiplications // _WORK, self.built)
+
+    def built(self, *more: Any) -> Any:
+        """The machine code."""
+        more = more or self.first
+        if more not in self._codes:
+            self._codes[more] = linked(self.function, *self.options, *more)
+        return self._codes[more]
+
+    first: tuple[Any, ...] = (False, False)  # the options of the code that is compiled first
+
+    def jobs(self, parameters: Sequence[str], count: int, more: tuple[Any, ...], **given: int) -> None:
+        """Do all of `count` jobs, each thread with memory of its own."""
+        pieces = min(several(2 * self.multiplications), count)  # which read and write as much as they multiply
+        share = -(-count // pieces)
+        scratch = np.zeros(self.step * pieces, _F32)
+        args = packed(parameters, **self.sizes, **given, scratch=address(scratch), share=share, step=self.step)
+        shared(self.built(*more), args, 0, count, pieces)
+
+
+class _Outputs(_Route):
+    """The convolution of x (N, C, *size) with w (C, 1, *kernel), to (N, C, *out)."""
+
+    def __init__(self, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> None:
+        name = "a convolution of each channel"
+        super().__init__(name, depthwise.forward, size, w, geometry.padding, geometry.dilation)
+        self.made = (*size[:2], *geometry.output_size(size[2:], w[2:]))
+
+    def run(self, x: Array, w: Array, bias: Array | None) -> Array:
+        """The result."""
+        out = empty(self.made, _F32)
+        shift = w if bias is None else np.ascontiguousarray(bias)
+        given = dict(image=address(x), weights=address(w), bias=address(shift), result=address(out))
+        self.jobs(depthwise.FORWARD, self.images * self.channels, (bias is not None, False), **given)
+        return out
+
+
+class _Input(_Route):
+    """The gradient of the input (N, C, *size): of g (N, C, *out) with the kernels' places in the opposite order."""
+
+    first = (False, True)
+
+    def __init__(self, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> None:
+        _, padding, dilation, _ = geometry
+        out = geometry.output_size(size[2:], w[2:])
+        around = [d * (n - 1) - p for d, n, p in zip(dilation, w[2:], padding)]
+        name = "the gradient of the input of a convolution of each channel"
+        super().__init__(name, depthwise.forward, (*size[:2], *out), w, around, dilation)
+        self.made = tuple(size)
+
+    def run(self, g: Array, w: Array) -> Array:
+        """The gradient."""
+        out = empty(self.made, _F32)
+        given = dict(image=address(g), weights=address(w), bias=address(w), result=address(out))
+        self.jobs(depthwise.FORWARD, self.images * self.channels, self.first, **given)
+        return out
+
+
+class _Weight(_Route):
+    """The gradient of the weight (C, 1, *kernel), of x (N, C, *size) and g (N, C, *out)."""
+
+    def __init__(self, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> None:
+        self.first = (min(24 if registers() > 16 else 9, prod(w[2:])),)
+        name = "the gradient of the weight of a convolution of each channel"
+        super().__init__(name, depthwise.gradient, size, w, geometry.padding, geometry.dilation)
+        self.made = tuple(w)
+
+    def run(self, g: Array, x: Array) -> Array:
+        """The gradient."""
+        out = empty(self.made, _F32)
+        given = dict(image=address(x), slope=address(g), made=address(out), images=self.images)
+        self.jobs(depthwise.GRADIENT, self.channels, self.first, **given)
+        return out
+
+
+def _tried(kind: type, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> Any:
+    """The trial of `kind` for the convolution of images (N, C, *size) with w (C, 1, *kernel)."""
+    key = kind, size, w, geometry, threads.get_num_threads()
+    return _known.made(key, lambda: kind(size, w, geometry))
+
+
+class Forward:
+    """A convolution that `serves` serves, called with x, w and a bias (C) or None, in front of `plain`."""
+
+    __slots__ = ("_plain", "_trial", "used")
+
+    def __init__(self, x: Sequence[int], w: Sequence[int], geometry: ConvGeometry, plain: Callable[..., Array]) -> None:
+        self.used, self._plain = True, plain
+        self._trial: _Outputs = _tried(_Outputs, tuple(x), tuple(w), geometry)
+
+    def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
+        trial = self._trial
+        if trial.proven:
+            return trial.run(x, w, bias)
+        made: Array = trial.chosen(lambda: trial.run(x, w, bias), lambda: self._plain(x, w, bias), (x, w), w)
+        return made
+
+
+def backward_input(
+    g: Array, w: Array, size: Sequence[int], geometry: ConvGeometry, plain: Callable[[], Array]
+) -> Array:
+    """The gradient of the input of such a convolution, by `plain` until this code has proved itself."""
+    trial: _Input = _tried(_Input, tuple(size), w.shape, geometry)
+    made: Array = trial.chosen(lambda: trial.run(g, w), plain, (g, w), w)
+    return made
+
+
+def backward_weight(
+    g: Array, x: Array, size: Sequence[int], geometry: ConvGeometry, plain: Callable[[], Array]
+) -> Array:
+    """The gradient of the weight of shape `size`, as `backward_input`."""
+    trial: _Weight = _tried(_Weight, x.shape, tuple(size), geometry)
+    made: Array = trial.chosen(lambda: trial.run(g, x), plain, (g, x))
+    return made
