@@ -51,6 +51,8 @@ def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
         return wrap(array.copy("C"))
     from engine.backends.cpu import empty, relayout
 
+    if plain and array.__class__ is np.ndarray and not array.flags.c_contiguous:
+        return wrap(relayout.contiguous(array))
     result = empty(array.shape, array.dtype) if plain else layouts.empty_preserved(xp, like._array, array.dtype)
     if xp is np and array.__class__ is np.ndarray:
         relayout.copy(result, array)  # of a transposed gradient numpy takes ten times as long

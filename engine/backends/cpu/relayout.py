@@ -52,6 +52,8 @@ __all__ = [
 ]
 
 FEW = 1 << 14  # elements below which numpy's copy is as fast
+_FEW_SHORT = 1 << 12  # the same where neighbours are few and far apart: it starts a loop for each few of them
+_SHORT, _FAR = 16, 64  # elements, bytes
 _MANY = 1 << 20  # elements whose first copy pays for a program
 _CUT = 32  # elements of the target's last dim that are copied at once
 _ALIKE = 2048  # bytes: elements so far apart, or a multiple, share places of the cache
@@ -75,7 +77,10 @@ providers = Providers()
 
 def contiguous(source: np.ndarray) -> np.ndarray:
     """A copy in C order.  (*) -> (*)."""
-    if source.size < FEW or source.flags.c_contiguous or source.dtype.hasobject:
+    few = source.size < FEW
+    if few and source.size >= _FEW_SHORT and source.shape[-1] <= _SHORT and source.strides[-1] > _FAR:
+        few = False
+    if few or source.flags.c_contiguous or source.dtype.hasobject:
         return source.copy("C")
     if providers.contiguous is not None:
         found: Any = providers.contiguous(source)

@@ -17,13 +17,14 @@ from engine.kernels import copies, processor
 from engine.kernels.form import Kernel
 from engine.ops import rearranging
 from engine.ops.generated import launch
-from engine.ops.generated.layers import prepared, run
+from engine.ops.generated.layers import prepared
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
 _WRITTEN = 128  # bytes of a line that are written out
 _LONG = 1 << 14  # elements of a line that is cut
 _PARTS = 16  # rows at least, where there are so many
 _NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
+_SEVERAL = 16  # neighbours that may be farther apart, where the lines beside them are near: as many runs are read
 
 
 def _lines(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -57,14 +58,19 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
     if item not in (1, 2, 4, 8) or 0 in shape or any(s % item for s in strides):
         return None
     sizes, steps = _lines(shape, strides)
-    if len(sizes) > _DIMS or abs(steps[-1]) > _NEAR:
+    far = abs(steps[-1]) > _NEAR
+    if len(sizes) > _DIMS or (far and not (sizes[-1] <= _SEVERAL and len(sizes) > 1 and abs(steps[-2]) <= _NEAR)):
         return None
     *outer, n = sizes
     *apart, step = [s // item for s in steps]
     if not outer and n >= _LONG:  # one line: in parts, which threads share
         parts = next((p for p in range(_PARTS, 1, -1) if n % p == 0), 1)
         n, outer, apart = n // parts, [parts], [n // parts * step]
-    lines, line = (outer.pop(), apart.pop()) if len(outer) > 1 and prod(outer[:-1]) >= _PARTS else (1, 0)
+    if far and prod(outer[:-1]) < _PARTS and outer[-1] >= _PARTS:  # as those of one image: in parts
+        parts = next((p for p in range(_PARTS, 1, -1) if outer[-1] % p == 0), 1)
+        outer[-1:], apart[-1:] = [parts, outer[-1] // parts], [outer[-1] // parts * apart[-1], apart[-1]]
+    several = len(outer) > 1 and (far or prod(outer[:-1]) >= _PARTS)
+    lines, line = (outer.pop(), apart.pop()) if several else (1, 0)
     outer, apart = outer or [1], apart or [0]
     write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0)
     return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
@@ -72,14 +78,30 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
 
 def _arranged(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int], made_shape: Sequence[int]) -> Any:
     """The elements of `x`, read with a shape and strides in bytes from its first one, in a new array."""
-    plan = _planned(shape, strides, x.itemsize)
-    if plan is None:
+
+    def plan() -> Any:
+        found = _planned(shape, strides, x.itemsize)
+        return (None, None, None) if found is None else (found, *prepared(*found))
+
+    found, entry, build = _arrangings.made((tuple(shape), tuple(strides), x.itemsize), plan)
+    if found is None:
         return NotImplemented
     made = xp.empty(tuple(made_shape), x.dtype)
-    run(plan.write, [x, made], plan.numbers, plan.rows, plan.each, plan.type)
+    built = launch.ready(entry, found.rows * found.each, build)
+    launch.launched(built, [x, made], found.numbers, found.rows, found.each)
     return made
 
 
+def repeated(xp: Any, x: Any, axis: int, times: Sequence[int]) -> Any:
+    """Each entry of the dims from `axis` on `times` times beside itself, of a contiguous array, or NotImplemented."""
+    shape, strides = list(x.shape[:axis]), list(x.strides[:axis])
+    for n, step, several in zip(x.shape[axis:], x.strides[axis:], times, strict=True):
+        shape += (n, several)
+        strides += (step, 0)
+    return _arranged(xp, x, shape, strides, (*x.shape[:axis], *[n * k for n, k in zip(x.shape[axis:], times)]))
+
+
+_arrangings: LRU[Any, Any] = LRU(4096)
 _plans: LRU[Any, Any] = LRU(4096)
 
 

@@ -17,7 +17,7 @@ from engine.dispatch import kernel
 from engine.kernels import lines, scans
 from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
-from engine.ops.generated import launch
+from engine.ops.generated import copies, launch
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.nn import _resample, embedding, resample
 from engine.ops.norm import rms
@@ -26,6 +26,7 @@ _TAPS = 8  # of a window or of a result: each is written out in the kernel
 _PLACES = 16  # of a window whose maximum is taken, each written out, too
 _ADDED = 128  # lines of a part of an image that are added up in its own type
 _tables: LRU[Any, Any] = LRU(512)
+_repeats: LRU[Any, int] = LRU(512)
 
 
 # --- resampling
@@ -45,9 +46,26 @@ def _table(entry: tuple[Any, ...], transposed: bool, dtype: Any) -> tuple[int, i
     return _tables.made((entry, transposed, dtype), make)
 
 
+def _times(entry: tuple[Any, ...]) -> int:
+    """How many times an entry of nearest resampling repeats each element beside itself; 0 where not all alike."""
+
+    def make() -> int:
+        n, m, places, _ = _resample.taps(entry, False)
+        several = m // n if n and m % n == 0 else 0
+        return several if several and [row[0] for row in places] == [i // several for i in range(m)] else 0
+
+    return _repeats.made(entry, make)
+
+
 def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
     if not plain(input):
         return NotImplemented
+    if not transposed and spec[0][0].startswith("nearest"):
+        times = [_times(entry) for entry in spec]
+        if all(times) and max(times) > 1:
+            found = copies.repeated(xp, input, 2, times)
+            if found is not NotImplemented:
+                return found
     entries = [
         (axis + 2, _table(entry, transposed, input.dtype)) for axis, entry in enumerate(spec) if entry[1] != entry[2]
     ]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import engine
 from engine.backends.cpu import relayout
 from engine.dispatch import OPS
 from engine.kernels import processor
@@ -68,6 +69,10 @@ VIEWS = [
     lambda x: np.lib.stride_tricks.sliding_window_view(x.reshape(-1), 16)[::8],
     lambda x: np.broadcast_to(x[:, :, None], (*x.shape[:2], 3, *x.shape[2:])),
     lambda x: x[::2, :, 1:, :5],
+    lambda x: x[:1, :, :, :16].transpose(0, 2, 3, 1),  # few neighbours far apart, beside near ones
+    lambda x: x.transpose(0, 2, 3, 1)[:, :, ::2],
+    lambda x: x.reshape(1, 15, 2, 2, 14, 40).transpose(0, 1, 4, 2, 5, 3),
+    lambda x: x[0, :7].reshape(7, -1)[:, :553].T,
 ]
 
 
@@ -81,6 +86,19 @@ def test_copies_of_views(view: Any, dtype: str) -> None:
         assert made.flags.c_contiguous and made.dtype == x.dtype
         np.testing.assert_array_equal(made, view(x))
     np.testing.assert_array_equal(relayout.contiguous(view(x)), view(x))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 40, 40), (4, 4, 18, 18), (2, 16, 12, 12), (2, 17, 12, 12), (1, 5, 41, 1)])
+def test_copies_of_few_neighbours_far_apart(shape: tuple[int, ...]) -> None:
+    (x,) = arrays(shape)
+    np.testing.assert_array_equal(relayout.contiguous(x.transpose(0, 2, 3, 1)), x.transpose(0, 2, 3, 1))
+
+
+def test_gradients_that_repeat_a_row_are_copied() -> None:
+    x = engine.ones(48, 8000, requires_grad=True)
+    x.sum(0).backward(engine.arange(8000.0))
+    assert x.grad is not None and x.grad.is_contiguous() and x.grad.stride() == (8000, 1)
+    assert bool((x.grad == engine.arange(8000.0)).all())
 
 
 def test_copies_that_are_left() -> None:

@@ -27,6 +27,11 @@ def left(name: str, *args: Any, **kwargs: Any) -> bool:
 
 RESAMPLED = [
     ("upsample_nearest1d", (2, 3, 10), (("nearest", 10, 20, False, None),)),
+    ("upsample_nearest1d", (2, 3, 10), (("nearest", 10, 30, False, 3.0),)),
+    ("upsample_nearest1d", (2, 3, 10), (("nearest", 10, 20, False, 2.1),)),
+    ("_upsample_nearest_exact1d", (2, 3, 10), (("nearest-exact", 10, 40, False, None),)),
+    ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 10, False, None), ("nearest", 6, 18, False, None))),
+    ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 5, False, None), ("nearest", 6, 12, False, None))),
     ("upsample_linear1d", (2, 3, 10), (("linear", 10, 23, False, None),)),
     ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 10, False, None), ("nearest", 6, 9, False, None))),
     ("upsample_bilinear2d", (1, 2, 7, 6), (("linear", 7, 5, True, None), ("linear", 6, 13, True, None))),
