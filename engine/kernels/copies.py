@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, where
 
-__all__ = ["copied", "placed"]
+__all__ = ["copied", "placed", "taken"]
 
 
 @functools.cache
@@ -79,3 +79,18 @@ def placed(dims: int, near: bool) -> Callable[[str], Kernel]:
         return k
 
     return write
+
+
+def taken(type: str) -> Kernel:
+    """x (before, n, after), index (count) -> (before, count, after), x at the index.  Rows are (before, count).
+
+    The index is of int64, from 0 to n - 1.
+    """
+    k = Kernel("taken", "rows")
+    x, index, out = k.array("x", type), k.array("places", "int64"), k.array("out", type, True)
+    n, count, after = (k.scalar(name, "index") for name in ("n", "length", "after"))
+    line = k.index // count * n + k.cast(k.load(index, k.index % count), "index")
+    base, own = line * after, k.index * after
+    with k.each(after) as j:
+        k.store(out, own + j, k.load(x, base + j))
+    return k

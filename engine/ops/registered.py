@@ -89,6 +89,21 @@ def _placed_by_generated_code(grad: np.ndarray, shape: Any, index: Any, plain: A
     return copies.placed(grad, shape, index, plain)
 
 
+def _taken_by_generated_code(array: np.ndarray, index: np.ndarray, axis: int) -> Any:
+    """The entries of a dim at an index; `_copied_by_generated_code`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        relayout.providers.taken = None
+        return NotImplemented
+    if not worth_loading(index.size * array.size // array.shape[axis]):
+        return NotImplemented
+    from engine.ops.generated import copies  # for the weight
+
+    return copies.taken(array, index, axis)
+
+
+relayout.providers.taken = _taken_by_generated_code
 relayout.providers.contiguous = _copied_by_generated_code
 relayout.providers.placed = _placed_by_generated_code
 

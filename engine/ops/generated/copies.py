@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from engine.backends.cpu import relayout
+import numpy as np
+
+from engine.backends.cpu import relayout, threads
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import copies, processor
@@ -237,6 +239,37 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
 
 if processor.available():
     relayout.providers.placed = placed
+
+
+_LINE = 64  # bytes of neighbours that are copied at once, below which numpy's loop is as fast
+
+
+def taken(array: Any, index: Any, axis: int) -> Any:
+    """The entries of a dim at an index within it, shared among threads, or NotImplemented.
+
+    array (*before, n, *after), index (*) of int64 -> (*before, *, *after).
+    """
+    before, n, after = prod(array.shape[:axis]), array.shape[axis], prod(array.shape[axis + 1 :])
+    fit = array.flags.c_contiguous and index.flags.c_contiguous and index.dtype == np.int64
+    if not fit or array.itemsize not in (1, 2, 4, 8) or array.dtype.hasobject or after * array.itemsize < _LINE:
+        return NotImplemented
+    if threads.get_num_threads() == 1:
+        return NotImplemented
+    numbers, rows, type = [n, index.size, after], before * index.size, f"uint{8 * array.itemsize}"
+
+    def take(built: Any) -> Any:
+        made = relayout.empty((*array.shape[:axis], *index.shape, *array.shape[axis + 1 :]), array.dtype)
+        built([array, index, made, *numbers], rows, after)
+        return made
+
+    entry, build = prepared(copies.taken, numbers, rows, after, type, use="taken")
+    if entry.disabled:
+        return NotImplemented
+    return _tried("take", entry, build, take, lambda: array.take(index, axis=axis), rows * after, type)
+
+
+if processor.available():
+    relayout.providers.taken = taken
 
 
 @kernel(rearranging.repeat, "cpu", only_launches=True)

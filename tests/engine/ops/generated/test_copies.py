@@ -151,3 +151,49 @@ def test_gradients_of_slices_that_are_left() -> None:
         (grad[None], (4, 40, 30), (None,)),
     ):
         assert copies.placed(given, shape, index, lambda: None) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8"])
+@pytest.mark.parametrize("shape,axis,size", [((50, 384), 0, (8, 64)), ((7, 30, 100), 1, (70,)), ((3, 0, 64), 0, (5,))])
+def test_entries_at_an_index(
+    shape: tuple[int, ...], axis: int, size: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies.threads, "get_num_threads", lambda: 2)
+    x, index = (np.random.rand(*shape) * 99).astype(dtype), np.random.randint(0, shape[axis], size)
+    if x.size:
+        made = copies.taken(x, index, axis)
+        assert made.dtype == x.dtype and np.array_equal(made, x.take(index, axis=axis))
+    np.testing.assert_array_equal(relayout.taken(x, index, axis), x.take(index, axis=axis))
+
+
+def test_entries_at_an_index_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies.threads, "get_num_threads", lambda: 2)
+    (x,) = arrays((40, 40, 64))
+    index = np.arange(40)
+    for given, at, axis in (
+        (x.transpose(2, 1, 0), index, 0),
+        (x, index.astype("int32"), 0),
+        (x, index[::2], 0),
+        (x, index, 2),
+        (x.astype("complex128"), index, 0),
+    ):
+        assert copies.taken(given, at, axis) is NotImplemented
+    monkeypatch.setattr(copies.threads, "get_num_threads", lambda: 1)
+    assert copies.taken(x, index, 0) is NotImplemented, "numpy's loop is as fast in one thread"
+
+
+@pytest.mark.parametrize("last", [49, -1, 50, -51])
+def test_large_rows_by_an_index_that_may_be_negative_or_out_of_range(last: int) -> None:
+    x = engine.randn(50, 4000)
+    index = engine.tensor([*range(40), last])
+    if last in (49, -1):
+        assert np.array_equal(x[index].numpy(), x.numpy()[index.numpy()])
+    else:
+        with pytest.raises(IndexError, match=f"index {last} is out of bounds for dimension 0 with size 50"):
+            x[index]
+    if last == 49:
+        assert bool((engine.nn.functional.embedding(index, x) == x[index]).all())
+        assert bool((x.index_select(0, index) == x[index]).all())
+    else:
+        with pytest.raises(IndexError, match="index out of range in self"):
+            engine.nn.functional.embedding(index, x)
