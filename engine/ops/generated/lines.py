@@ -23,6 +23,7 @@ from engine.ops.nn import _resample, embedding, resample
 from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
+_PARTS = 16  # rows at least, where lines may be cut
 _PLACES = 16  # of a window whose maximum is taken, each written out, too
 _ADDED = 128  # lines of a part of an image that are added up in its own type
 _tables: LRU[Any, Any] = LRU(512)
@@ -60,10 +61,10 @@ def _times(entry: tuple[Any, ...]) -> int:
 def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
     if not plain(input):
         return NotImplemented
-    if not transposed and spec[0][0].startswith("nearest"):
+    if spec[0][0].startswith("nearest"):
         times = [_times(entry) for entry in spec]
         if all(times) and max(times) > 1:
-            found = copies.repeated(xp, input, 2, times)
+            found = _sums_of_repeats(xp, input, times) if transposed else copies.repeated(xp, input, 2, times)
             if found is not NotImplemented:
                 return found
     entries = [
@@ -82,6 +83,20 @@ def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
             run(lines.resampled_rows(taps, weights is not None), arrays, [n, m, after], before * m, after * taps)
         result = made
     return result
+
+
+def _sums_of_repeats(xp: Any, grad: Any, times: list[int]) -> Any:
+    """The sums of elements that are so many times beside each other, of few dims and terms; else NotImplemented."""
+    height, width = [1, *times][-2:]
+    if prod(times) != height * width or height * width > _TAPS:
+        return NotImplemented
+    made = xp.empty((*grad.shape[:2], *[n // k for n, k in zip(grad.shape[2:], times)]), grad.dtype)
+    rows, m = made.size // made.shape[-1], made.shape[-1]
+    if height == 1:  # a row may begin anywhere
+        several = next((n for n in range(_PARTS, 1, -1) if m % n == 0), 1) if rows < _PARTS else 1
+        rows, m = rows * several, m // several
+    run(lines.sums_of_tiles((height, width)), [grad, made], [m], rows, m * height * width)
+    return made
 
 
 def _parts_of_images(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
