@@ -123,7 +123,7 @@ def _means_of_parts(xp: Any, input: Any, covered: tuple[int, int], out: tuple[in
 
 
 def _register(op: Any) -> None:
-    @kernel(op, "cpu")
+    @kernel(op, "cpu", only_launches=True)
     def forward(xp, input, spec):
         return _resampled(xp, input, spec, False)
 
@@ -132,7 +132,7 @@ for _op in resample.OPS.values():
     _register(_op)
 
 
-@kernel(resample.resampled_backward, "cpu")
+@kernel(resample.resampled_backward, "cpu", only_launches=True)
 def _resampled_backward(xp, grad_output, spec):
     return _resampled(xp, grad_output, spec, True)
 
