@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, where
 
-__all__ = ["copied", "placed", "taken"]
+__all__ = ["added_at", "copied", "placed", "taken"]
 
 
 @functools.cache
@@ -76,6 +76,31 @@ def placed(dims: int, near: bool) -> Callable[[str], Kernel]:
             behind = where(inside, start + many, n)
             with k.each(n - behind) as j:
                 k.store(out, own + behind + j, zero)
+        return k
+
+    return write
+
+
+@functools.cache
+def added_at(dims: int) -> Callable[[str], Kernel]:
+    """x (*counts, many) is added to `out` at slices of all its dims.  Rows are `counts`, of `dims` dims.
+
+    Strides, those of the slices, and the place of the first element are in elements.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("added_at", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        counts = [k.scalar(f"n{d}", "index") for d in range(1, dims)]
+        strides = [k.scalar(f"s{d}", "index") for d in range(dims)]
+        first, many, step = (k.scalar(name, "index") for name in ("first", "many", "step"))
+        left, base = k.index, first
+        for count, stride in zip(reversed(counts), reversed(strides[1:])):
+            base, left = base + left % count * stride, left // count
+        begin = base + left * strides[0]
+        with k.each(many) as j:
+            at = begin + j * step
+            k.store(out, at, k.load(out, at) + k.load(x, k.index * many + j))
         return k
 
     return write

@@ -89,6 +89,23 @@ def _placed_by_generated_code(grad: np.ndarray, shape: Any, index: Any, plain: A
     return copies.placed(grad, shape, index, plain)
 
 
+def _added_by_generated_code(array: np.ndarray, grad: np.ndarray, index: Any) -> bool:
+    """A gradient added to an array at an index; `_copied_by_generated_code`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        relayout.providers.added = None
+        return False
+    if not worth_loading(grad.size):
+        return False
+    from engine.ops.generated import copies  # for the weight
+
+    return copies.added(array, grad, index)
+
+
+relayout.providers.added = _added_by_generated_code
+
+
 def _taken_by_generated_code(array: np.ndarray, index: np.ndarray, axis: int) -> Any:
     """The entries of a dim at an index; `_copied_by_generated_code`."""
     from engine.kernels import processor

@@ -498,7 +498,38 @@ def last_step(index: tuple[Any, ...]) -> type | None:
     return None  # x[:, :] is an alias
 
 
+def added_at(array: Any, grad: Any, index: Any) -> bool:
+    """Add `grad` to array[index] in place, where both are numpy arrays of one float type; return whether they are."""
+    if grad.__class__ is Tensor:
+        grad = None if grad._channels_last is not None else grad._array
+    if grad.__class__ is not np.ndarray or grad.dtype is not array.dtype or grad.dtype.kind not in "fc":
+        return False
+    if not array.flags.c_contiguous:
+        return False
+    added = relayout.providers.added
+    if grad.size < relayout.FEW or added is None or not added(array, grad, index):
+        part = array[index]
+        np.add(part, grad, out=part)
+    return True
+
+
+def add_indexed(args: Any, grad: Any, array: Any) -> bool:
+    """The gradient of `basic_index` or `select_index` added to another."""
+    return array.shape == args[0] and added_at(array, grad, args[1])
+
+
+def _add_item(args: Any, grad: Any, array: Any) -> bool:
+    """`item_index`'s gradient added to another."""
+    return array.shape == args[0] and added_at(array, grad, (args[1], ...))
+
+
+def _add_selected(args: Any, grad: Any, array: Any) -> bool:
+    """`select`'s gradient added to another."""
+    return array.shape == args[0] and added_at(array, grad, _at(*args))
+
+
 @op(
+    adds=add_indexed,
     view=True,
     public=False,
     method=False,
@@ -524,7 +555,7 @@ def basic_index(xp, input, index):
     return input[index]
 
 
-@op(view=True, public=False, method=False, node="SelectBackward0", not_tensors=("index",))
+@op(adds=_add_item, view=True, public=False, method=False, node="SelectBackward0", not_tensors=("index",))
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, (index, ...)))
 @samples(lambda t: [(t(3, 4), 1), (t(3), -1)])
 def item_index(xp, input, index):
@@ -559,7 +590,7 @@ def place(xp, grad_output, shape, index):
     return plain()
 
 
-@op(view=True, not_tensors=("index",))
+@op(adds=_add_selected, view=True, not_tensors=("index",))
 @derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, _at(input_shape, dim, index)))
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
 def select(xp, input, dim: int, index: int):

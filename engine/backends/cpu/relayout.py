@@ -73,6 +73,8 @@ class Providers(Slots):
     contiguous: Slot[Callable[[np.ndarray], Any] | None] = None
     # placed(grad, shape, index, plain): zeros with `grad` at an index, or NotImplemented
     placed: Slot[Callable[..., Any] | None] = None
+    # added(array, grad, index): array[index] += grad, in place; False where that is left to numpy
+    added: Slot[Callable[[np.ndarray, np.ndarray, Any], bool] | None] = None
     # taken(array, index, axis): the entries of a dim at an index that is within it, or NotImplemented
     taken: Slot[Callable[[np.ndarray, np.ndarray, int], Any] | None] = None
 

@@ -184,11 +184,8 @@ def _dims(shape: Sequence[int], index: Sequence[Any]) -> list[_Dim] | None:
     return None if any(step < 1 or not count for _, _, step, count in found) else found
 
 
-def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | None:
-    """The kernel for gradients of a slice; None for what is left to numpy."""
-    dims = _dims(shape, index) if item in (1, 2, 4, 8) and 0 not in shape else None
-    if dims is None:
-        return None
+def _joined(dims: list[_Dim]) -> list[_Dim]:
+    """The dims with those whose places are neighbours in both arrays as one."""
     joined: list[_Dim] = []
     for size, start, step, count in dims:
         whole = count == size
@@ -197,6 +194,15 @@ def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | N
             joined[-1] = n * size, first * size, 1, many * size
         elif size > 1 or not joined:
             joined.append((size, start, step if count > 1 else 1, count))
+    return joined
+
+
+def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | None:
+    """The kernel for gradients of a slice; None for what is left to numpy."""
+    dims = _dims(shape, index) if item in (1, 2, 4, 8) and 0 not in shape else None
+    if dims is None:
+        return None
+    joined = _joined(dims)
     n, start, step, count = joined[-1]
     common = gcd(n, start, count) if step == 1 else 1
     if 1 < common < n and common * item >= _WRITTEN:  # rows that are placed whole, or not at all
@@ -240,6 +246,78 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
 if processor.available():
     relayout.providers.placed = placed
 
+
+def _adding(shape: Sequence[int], index: Sequence[Any], type: str) -> _Plan | None:
+    """The kernel that adds to a slice; None for what is left to numpy."""
+    dims = _dims(shape, index) if type in ("float32", "float64") and 0 not in shape else None
+    if dims is None:
+        return None
+    joined = _joined(dims)
+    if joined[-1][3] == 1 and len(joined) > 1:  # places of a dim before: rows of one element would be short
+        (size, start, step, count), (n, at, _, _) = joined[-2:]
+        joined[-2:] = [(size * n, start * n + at, step * n, count)]
+    strides = [prod(d[0] for d in joined[i + 1 :]) for i in range(len(joined))]
+    first = sum(d[1] * s for d, s in zip(joined, strides))
+    counts, steps = [d[3] for d in joined], [d[2] * s for d, s in zip(joined, strides)]
+    many, step = counts[-1], steps[-1]
+    if len(counts) == 1 and many >= _LONG:  # one line: in parts, which threads share
+        parts = next((p for p in range(_PARTS, 1, -1) if many % p == 0), 1)
+        counts, steps, many = [parts, many // parts], [many // parts * step, step], many // parts
+    counts, steps = counts[:-1] or [1], steps[:-1] or [0]
+    if len(counts) > _DIMS:
+        return None
+    return _Plan(copies.added_at(len(counts)), [*counts[1:], *steps, first, many, step], prod(counts), many, type)
+
+
+_addings: LRU[Any, Any] = LRU(4096)
+
+
+def added(array: Any, grad: Any, index: tuple[Any, ...]) -> bool:
+    """Add `grad` to a contiguous array at an index, in place; False for what is left to numpy."""
+    if not grad.flags.c_contiguous:
+        return False
+
+    def plan() -> Any:
+        found = _adding(array.shape, index, array.dtype.name)
+        return (None, None, None) if found is None else (found, *prepared(*found, use="added"))
+
+    key = [(i.start, i.stop, i.step) if i.__class__ is slice else i for i in index]
+    if not all(part.__class__ in (tuple, int) or part is Ellipsis for part in key):  # True is no 1
+        return False
+    found, entry, build = _addings.made((array.shape, tuple(key), array.dtype), plan)
+    if found is None:
+        return False
+    trials = launch.trials
+    fresh, paid = len(trials.fresh), trials.paid
+    try:
+        built = launch.ready(entry, grad.size, build)
+    except launch.Unfit:
+        return False
+    finally:
+        del trials.fresh[fresh:]
+        trials.paid = paid
+
+    def add(to: Any) -> None:
+        built([grad, to, *found.numbers], found.rows, found.each)
+
+    def plain(to: Any) -> None:
+        part = to[index]
+        np.add(part, grad, out=part)
+
+    if not (entry.proven or trials.trusted):
+        want, made = array.copy(), array.copy()
+        plain(want)
+        add(made)
+        if not launch.proven("add at", [entry], launch.difference(want, made)):
+            return False
+        if launch.slower(lambda: add(made), lambda: plain(want), of=[entry]):
+            entry.lost()
+    add(array)
+    return True
+
+
+if processor.available():
+    relayout.providers.added = added
 
 _LINE = 64  # bytes of neighbours that are copied at once, below which numpy's loop is as fast
 

@@ -197,3 +197,25 @@ def test_large_rows_by_an_index_that_may_be_negative_or_out_of_range(last: int) 
     else:
         with pytest.raises(IndexError, match="index out of range in self"):
             engine.nn.functional.embedding(index, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape,index", PLACES)
+def test_gradients_of_slices_are_added_in_place(shape: tuple[int, ...], index: tuple[Any, ...], dtype: str) -> None:
+    (want,) = arrays(shape, dtype=dtype)
+    (grad,) = arrays(want[index].shape, dtype=dtype)
+    made = want.copy()
+    want[index] += grad
+    assert copies.added(made, grad, index) and np.array_equal(made, want)
+
+
+def test_additions_that_are_left() -> None:
+    grad, array = arrays((4, 40, 30), (4, 40, 30))
+    for given, to, index in (
+        (grad, array, (slice(None), slice(None, None, -1))),
+        (grad.transpose(0, 2, 1), array.transpose(0, 2, 1).copy(), (...,)),
+        (grad[None], array, (None,)),
+        (grad.astype("float16"), array.astype("float16"), (...,)),
+        (grad[0], array, (True, 0)),
+    ):
+        assert not copies.added(to, given, index)
