@@ -23,6 +23,7 @@ from engine.ops.generated.layers import prepared
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
 _WRITTEN = 128  # bytes of a line that are written out
+_APART = 4  # elements from one neighbour to the next up to which they are written out, too
 _LONG = 1 << 14  # elements of a line that is cut
 _PARTS = 16  # rows at least, where there are so many
 _NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
@@ -74,7 +75,13 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
     several = len(outer) > 1 and (far or prod(outer[:-1]) >= _PARTS)
     lines, line = (outer.pop(), apart.pop()) if several else (1, 0)
     outer, apart = outer or [1], apart or [0]
-    write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0)
+    between = 0
+    if 1 < step <= _APART and n * item > _WRITTEN and n % 4 == 0:  # as lines of a few that are written out
+        if lines > 1:
+            outer, apart = [*outer, lines], [*apart, line]
+        between, width = step, 8 if n % 8 == 0 else 4
+        lines, line, n = n // width, step * width, width
+    write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0, between)
     return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
 
 
@@ -214,7 +221,9 @@ def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | N
     if len(joined) > _DIMS:
         return None
     outer, last = joined[:-1] or [(1, 0, 1, 1)], joined[-1]
-    write = copies.placed(len(outer), last[2] == 1)
+    n, start, step, count = last
+    even = 1 < step <= _APART and start < step and count * step == n
+    write = copies.placed(len(outer), step == 1, (start, step) if even else (0, 1))
     numbers = [number for d in (*outer, last) for number in d]
     return _Plan(write, numbers, prod(d[0] for d in outer), last[0], f"uint{8 * item}")
 

@@ -73,6 +73,10 @@ VIEWS = [
     lambda x: x.transpose(0, 2, 3, 1)[:, :, ::2],
     lambda x: x.reshape(1, 15, 2, 2, 14, 40).transpose(0, 1, 4, 2, 5, 3),
     lambda x: x[0, :7].reshape(7, -1)[:, :553].T,
+    lambda x: x.reshape(60, -1)[:, 1::2],  # every second and so on of long lines
+    lambda x: x.reshape(60, -1)[::3, 2:452:3],
+    lambda x: x.reshape(2, 6, 20, -1)[:, ::2, 1:, ::4],
+    lambda x: x.reshape(6, 20, -1)[:, ::2, :277:2],
 ]
 
 
@@ -127,6 +131,10 @@ PLACES: list[tuple[tuple[int, ...], tuple[Any, ...]]] = [
     ((50000,), (slice(25000, None),)),
     ((2, 50000), (slice(None), slice(1, None))),
     ((30011, 1, 2), (slice(2, None, 5), 0)),
+    ((30, 960), (..., slice(1, None, 3))),
+    ((30, 960), (slice(1, 20, 2), slice(3, None, 4))),
+    ((30, 961), (3, slice(0, None, 2))),
+    ((30, 960), (slice(None), slice(2, None, 2))),
 ]
 
 
