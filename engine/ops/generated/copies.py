@@ -126,11 +126,16 @@ def contiguous(x: Any) -> Any:
         return NotImplemented
 
     def copy(built: Any) -> Any:
-        made = relayout.empty(x.shape, x.dtype)
+        made = _made(x.shape, x.dtype, x.size)
         built([x, made, *found.numbers], found.rows, found.each)
         return made
 
     return _tried("contiguous", entry, build, copy, lambda: relayout.plainly(x), x.size, found.type)
+
+
+def _made(shape: tuple[int, ...], dtype: Any, count: int) -> Any:
+    """A new array of that many elements: malloc's, which it has at once, where it retains such memory."""
+    return (np if count * dtype.itemsize < launch.FROM_ALLOCATOR else relayout).empty(shape, dtype)
 
 
 def _tried(
@@ -245,7 +250,7 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
         return NotImplemented
 
     def place(built: Any) -> Any:
-        made = relayout.empty(shape, grad.dtype)
+        made = _made(shape, grad.dtype, prod(shape))
         built([grad, made, *found.numbers], found.rows, found.each)
         return made
 
@@ -345,7 +350,7 @@ def taken(array: Any, index: Any, axis: int) -> Any:
     numbers, rows, type = [n, index.size, after], before * index.size, f"uint{8 * array.itemsize}"
 
     def take(built: Any) -> Any:
-        made = relayout.empty((*array.shape[:axis], *index.shape, *array.shape[axis + 1 :]), array.dtype)
+        made = _made((*array.shape[:axis], *index.shape, *array.shape[axis + 1 :]), array.dtype, rows * after)
         built([array, index, made, *numbers], rows, after)
         return made
 
