@@ -474,6 +474,9 @@ def _plan(
     return waiting, useful
 
 
+_SMALL = 1 << 12  # elements up to which numpy adds two arrays
+
+
 def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) -> None:
     slots = buffers.get(node)
     if slots is None:
@@ -481,7 +484,7 @@ def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) 
     have = slots[nr]
     if have is None:
         slots[nr] = gradient
-    elif have.__class__ is ndarray and gradient.__class__ is ndarray:
+    elif have.__class__ is ndarray and gradient.__class__ is ndarray and have.size <= _SMALL:
         slots[nr] = asarray(have + gradient)
     else:
         have, gradient = (registered.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))

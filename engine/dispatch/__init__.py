@@ -52,6 +52,7 @@ __all__ = [
     "import_lazy",
     "joint_derivative",
     "kernel",
+    "moving",
     "op",
     "operator_form",
     "overload",
@@ -72,6 +73,12 @@ def derivative(**formulas: Formula | None) -> Callable[[F], F]:
         return function
 
     return attach
+
+
+def moving(formula: F) -> F:
+    """Mark a formula of `array_derivative` that shows or copies its gradient in another shape: one of any size."""
+    formula.__dict__["moves"] = True
+    return formula
 
 
 def array_derivative(**formulas: Formula | None) -> Callable[[F], F]:

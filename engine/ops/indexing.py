@@ -28,7 +28,8 @@ from engine.dispatch.runtime import check_overlap
 from engine.ops.copying import copy_, fill_, move_array, number_for
 from engine.ops.from_data import array_of
 from engine.ops.gathering import accumulate_rows, all_below, places_of, rows_added, unflattened
-from engine.ops.shape import add_indexed, alias, basic_index, item_index, unsqueeze
+from engine.ops.parts import add_indexed
+from engine.ops.shape import alias, basic_index, item_index, unsqueeze
 from engine.tensor import Tensor, wrap
 
 _FULL = slice(None)

@@ -165,3 +165,23 @@ def test_a_part_that_is_taken_once_more_after_its_graph_was_freed_is_refused_as_
     y.backward()
     with pytest.raises(RuntimeError, match="second time"):
         y.backward()
+
+
+@pytest.mark.parametrize("size", [8, 128])
+def test_gradients_of_views_of_any_size_add_up(size: int) -> None:
+    """From 4,096 elements on the nodes of views alone compute over arrays."""
+    x, w = leaf(size, size), leaf(size, size)
+    given = engine.ones(size, size, dtype=engine.float64)
+    y = x * 2
+    (y.t() + y.reshape(-1).view(size, size) + y.unsqueeze(0).squeeze(0).clone() + w.permute(1, 0)).backward(given)
+    assert x.grad is not None and bool((x.grad == 6).all()) and x.grad.is_contiguous()
+    assert w.grad is not None and bool((w.grad == 1).all()) and w.grad.is_contiguous()
+    w.grad.add_(1)
+    assert bool((given == 1).all()), "a leaf's gradient shares no memory with what the user gave"
+
+
+def test_a_view_of_a_gradient_that_cannot_be_shown_is_copied() -> None:
+    x = leaf(30, 40, 50)
+    x.reshape(1200, 50).permute(1, 0).reshape(-1).backward(engine.arange(60000.0, dtype=engine.float64))
+    want = engine.arange(60000.0, dtype=engine.float64).view(50, 1200).t().reshape(30, 40, 50)
+    assert x.grad is not None and bool((x.grad == want).all()) and x.grad.is_contiguous()
