@@ -74,8 +74,8 @@ def placed(dims: int, near: bool, every: tuple[int, int] = (0, 1)) -> Callable[[
                 k.store(out, own + j, zero)
             with k.loop(0, taken) as j:
                 value = k.load(x, given + j)
-                for place in range(every[1]):
-                    k.store(out, own + j * every[1] + place, value if place == every[0] else zero)
+                for offset in range(every[1]):
+                    k.store(out, own + j * every[1] + offset, value if offset == every[0] else zero)
             return k
         before = where(inside, start, n) if near else n
         with k.each(before) as j:
