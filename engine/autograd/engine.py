@@ -7,6 +7,7 @@ here nor when they are dropped.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heappushpop
@@ -25,7 +26,8 @@ from engine.autograd.graph import (
     registered,
     run_hooks,
 )
-from engine.backends import of_array
+from engine.backends import of_array, owns
+from engine.backends.references import LOCAL_AND_ONE
 from engine.core.grad_mode import mode
 from engine.core.slots import Several
 
@@ -319,7 +321,19 @@ def _run_planned(ready: list[tuple[int, Node]], buffers: dict[Node, list[Any]], 
             or grads is None
             or (result := node.arrays(grads, edges)) is None
         ):
-            result = _run_node(node, _tensors(node, grads), [e is not None for e in edges], keep_graph)
+            if (
+                node.adds is not None
+                and node._extra is None
+                and grads is not None
+                and edges[0] is not None
+                and edges[0][0] in buffers
+                and _added(node, grads[0], buffers[edges[0][0]], edges[0][1])
+            ):
+                result = (None,)
+                if not keep_graph:
+                    node.release()
+            else:
+                result = _run_node(node, _tensors(node, grads), [e is not None for e in edges], keep_graph)
         elif not keep_graph and node.saved:
             node.saved = None
         for edge, gradient in zip(edges, result):
@@ -460,6 +474,9 @@ def _plan(
     return waiting, useful
 
 
+_SMALL = 1 << 12  # elements up to which numpy adds two arrays
+
+
 def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) -> None:
     slots = buffers.get(node)
     if slots is None:
@@ -467,11 +484,25 @@ def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) 
     have = slots[nr]
     if have is None:
         slots[nr] = gradient
-    elif have.__class__ is ndarray and gradient.__class__ is ndarray:
+    elif have.__class__ is ndarray and gradient.__class__ is ndarray and have.size <= _SMALL:
         slots[nr] = asarray(have + gradient)
     else:
         have, gradient = (registered.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))
         slots[nr] = plus(have, gradient)
+
+
+def _added(node: Node, gradient: Any, slots: list[Any], nr: int) -> bool:
+    """Add the gradient of a part to the gradient of the whole that is there, if nothing but `slots` holds that."""
+    array = slots[nr]
+    if array.__class__ is registered.Tensor:
+        have = array
+        del array
+        if sys.getrefcount(have) != LOCAL_AND_ONE or have._channels_last is not None or have._view is not None:
+            return False
+        array = have._array
+    if array.__class__ is not ndarray or sys.getrefcount(array) != LOCAL_AND_ONE or not owns(array):
+        return False
+    return bool(node.adds(node.args, gradient, array))
 
 
 def _before(extra: Extra, grads: list[Any]) -> None:

@@ -96,6 +96,7 @@ class Node:
 
     __slots__ = ("__weakref__", "_extra", "args", "next_edges", "saved", "sequence_nr")
     n_outputs = 1
+    adds: Any = None  # adds its gradient to one that is there already, in place: `op` says how
     arrays: Any = None  # `apply` over arrays, where an op has it: Note [Gradients over arrays] in gradients.py
     guarded = False  # its outputs may not be written to: a Module's full backward hooks would be passed by
     kept_results: frozenset[int] = frozenset()  # the outputs in `saved` that torch does not save

@@ -52,6 +52,7 @@ __all__ = [
     "import_lazy",
     "joint_derivative",
     "kernel",
+    "moving",
     "op",
     "operator_form",
     "overload",
@@ -72,6 +73,12 @@ def derivative(**formulas: Formula | None) -> Callable[[F], F]:
         return function
 
     return attach
+
+
+def moving(formula: F) -> F:
+    """Mark a formula of `array_derivative` that shows or copies its gradient in another shape: one of any size."""
+    formula.__dict__["moves"] = True
+    return formula
 
 
 def array_derivative(**formulas: Formula | None) -> Callable[[F], F]:
@@ -136,6 +143,9 @@ def op(**options: Any) -> Callable[[Callable[..., object]], Any]:
     float32. refuse: numpy kinds of arrays ("c" complex, "b" bool, ...) that torch has no kernel for. label: the name of
     the kernel in torch's message about a dtype it lacks. several: where torch's parser knows several signatures, the
     fewest and the most arguments of each. Annotations of other parameters: `arguments.py`.
+
+    adds: `adds(args, grad, array)`, of a view: add the gradient, at its place, to an array that nobody else has, where
+    the pass records nothing; return whether that was done.  args: as the node's formula reads them.
 
     Facts that others ask of the record or, of composites too, by `with_fact(option)`; who has none says nothing:
     autocast: under autocast its operands are cast to the context's 16-bit type ("lower"), to float32 ("float32") or to

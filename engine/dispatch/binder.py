@@ -179,6 +179,8 @@ def node_class(record: Op) -> type[Node]:
         "__module__": "engine",
         "op": record,
     }
+    if record.adds is not None:
+        attributes["adds"] = staticmethod(record.adds)
     kept = [n for n in FormulaReads(record).results if n.startswith("kept_")]
     if kept:
         attributes["kept_results"] = frozenset(int(n.removeprefix("kept_result") or 0) for n in kept)

@@ -4,8 +4,9 @@ Note [Gradients over arrays]
 A backward pass that records nothing computes with numbers only, yet its formulas work on Tensors, which on small
 tensors costs several times the arithmetic.  So the ops of small everyday graphs say `@array_derivative`: their nodes
 have a second method, `arrays`, which does what `apply` does with numpy arrays in and out.  It serves one gradient of
-float32 or float64, of at most SMALL elements, where all that it reads is of that dtype, and returns None for anything
-else: then the engine makes Tensors and calls `apply`.  A test compares the two for every sample of these ops.
+float32 or float64, of at most SMALL elements (of any number where the formulas are `moving`), where all that it reads
+is of that dtype, and returns None for anything else: then the engine makes Tensors and calls `apply`.  A test compares
+the two for every sample of these ops.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ def arrays_source(record: Op) -> str:
     w("grad = grad._array", 1)
     w("if grad.__class__ is not ndarray: return None", 1)
     w("d = grad.dtype")
-    w("if grad.size > SMALL or d is not F32 and d is not F64: return None")
+    moves = all(getattr(formula, "moves", False) for formula in (record.array_formulas or {}).values())
+    w(f"if {'' if moves else 'grad.size > SMALL or '}d is not F32 and d is not F64: return None")
     names = []
     for p in plan.saved:
         names += [p, f"v_{p}"]

@@ -52,11 +52,11 @@ LIST_NAMES = frozenset(["tensors"])
 _ABSENT = object()
 _OPTIONS = frozenset(  # of `op`, below
     """
-    aliases autocast blocks broadcast channels_last check commutative deterministic direct draws elementwise expanded
-    float16_in_numpy flops form generated gradgrad half image_kernel inplace integer_result itself keeps keeps_zero
-    label large large_by linear many method names node nondifferentiable not_tensors number_first numbers only_numbers
-    out out_as out_label promote public recorded ref refuse returns several shares shows size_by_values tensors
-    varargs view why
+    adds aliases autocast blocks broadcast channels_last check commutative deterministic direct draws elementwise
+    expanded float16_in_numpy flops form generated gradgrad half image_kernel inplace integer_result itself keeps
+    keeps_zero label large large_by linear many method names node nondifferentiable not_tensors number_first numbers
+    only_numbers out out_as out_label promote public recorded ref refuse returns several shares shows size_by_values
+    tensors varargs view why
     """.split()
 )
 
@@ -67,6 +67,7 @@ class Op:
     What an op does not say has its default on the class: a record is made for each of hundreds of ops at start-up.
     """
 
+    adds: Callable[..., bool] | None = None  # its gradient to an array that nobody else has
     aliases: dict[str, str] = {}
     autocast: str | dict[str, str] = ""  # the type of its operands under autocast: "lower", "float32", "widest"
     blocks = ""  # how large arrays may be cut: "elements" (implied by broadcast), "rows" or "copy"

@@ -7,15 +7,16 @@ from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, where
 
-__all__ = ["copied", "placed"]
+__all__ = ["added_at", "copied", "placed", "taken"]
 
 
 @functools.cache
-def copied(dims: int, width: int) -> Callable[[str], Kernel]:
+def copied(dims: int, width: int, apart: int = 0) -> Callable[[str], Kernel]:
     """x (*outer, m, n) of any strides -> the same, contiguous.  Rows are `outer`, of `dims` dims.
 
     A row is m lines of n elements, so that the place of a line is found by an addition, where that of a row takes a
-    division for each dim.  Strides are in elements.  width: n where it is written out, else 0.
+    division for each dim.  Strides are in elements.  width: n where it is written out, else 0; apart: likewise the
+    step of its neighbours, so that vectors of all that lies between are read and shuffled.
     """
 
     def write(type: str) -> Kernel:
@@ -23,15 +24,15 @@ def copied(dims: int, width: int) -> Callable[[str], Kernel]:
         x, out = k.array("x", type), k.array("out", type, True)
         sizes = [k.scalar(f"n{d}", "index") for d in range(1, dims)]
         strides = [k.scalar(f"s{d}", "index") for d in range(dims)]
-        m, apart, n, step = (k.scalar(name, "index") for name in ("m", "apart", "n", "step"))
+        m, beside, n, step = (k.scalar(name, "index") for name in ("m", "apart", "n", "step"))
         left, base = k.index, k.constant(0, "index")
         for size, stride in zip(reversed(sizes), reversed(strides[1:])):
             base, left = base + left % size * stride, left // size
         begin = base + left * strides[0]
         with k.loop(0, m) as at:
-            start, own = begin + at * apart, k.index * m + at
+            start, own = begin + at * beside, k.index * m + at
             if width:
-                values = [k.load(x, start + step * place) for place in range(width)]
+                values = [k.load(x, start + (apart or step) * place) for place in range(width)]
                 for place, value in enumerate(values):
                     k.store(out, own * width + place, value)
             else:
@@ -43,11 +44,12 @@ def copied(dims: int, width: int) -> Callable[[str], Kernel]:
 
 
 @functools.cache
-def placed(dims: int, near: bool) -> Callable[[str], Kernel]:
+def placed(dims: int, near: bool, every: tuple[int, int] = (0, 1)) -> Callable[[str], Kernel]:
     """x (*counts, many) -> zeros (*sizes, n) with x at slices of all dims.  Rows are `sizes`, of `dims` dims.
 
     near: the step of the last dim is 1, so that a row is zeros, elements of x, and zeros again; else all of it is made
-    0 first, which leaves it in the cache.
+    0 first, which leaves it in the cache.  every: the start and the step of the last dim where they are written out,
+    which a row is a multiple of: each element and the zeros around it are written at once.
     """
 
     def write(type: str) -> Kernel:
@@ -67,6 +69,14 @@ def placed(dims: int, near: bool) -> Callable[[str], Kernel]:
         nothing, zero = k.constant(0, "index"), k.constant(0, type)
         own, given = k.index * n, where(inside, line * many, nothing)
         taken = where(inside, many, nothing)
+        if every[1] > 1:
+            with k.each(where(inside, nothing, n)) as j:
+                k.store(out, own + j, zero)
+            with k.loop(0, taken) as j:
+                value = k.load(x, given + j)
+                for offset in range(every[1]):
+                    k.store(out, own + j * every[1] + offset, value if offset == every[0] else zero)
+            return k
         before = where(inside, start, n) if near else n
         with k.each(before) as j:
             k.store(out, own + j, zero)
@@ -79,3 +89,43 @@ def placed(dims: int, near: bool) -> Callable[[str], Kernel]:
         return k
 
     return write
+
+
+@functools.cache
+def added_at(dims: int) -> Callable[[str], Kernel]:
+    """x (*counts, many) is added to `out` at slices of all its dims.  Rows are `counts`, of `dims` dims.
+
+    Strides, those of the slices, and the place of the first element are in elements.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("added_at", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        counts = [k.scalar(f"n{d}", "index") for d in range(1, dims)]
+        strides = [k.scalar(f"s{d}", "index") for d in range(dims)]
+        first, many, step = (k.scalar(name, "index") for name in ("first", "many", "step"))
+        left, base = k.index, first
+        for count, stride in zip(reversed(counts), reversed(strides[1:])):
+            base, left = base + left % count * stride, left // count
+        begin = base + left * strides[0]
+        with k.each(many) as j:
+            at = begin + j * step
+            k.store(out, at, k.load(out, at) + k.load(x, k.index * many + j))
+        return k
+
+    return write
+
+
+def taken(type: str) -> Kernel:
+    """x (before, n, after), index (count) -> (before, count, after), x at the index.  Rows are (before, count).
+
+    The index is of int64, from 0 to n - 1.
+    """
+    k = Kernel("taken", "rows")
+    x, index, out = k.array("x", type), k.array("places", "int64"), k.array("out", type, True)
+    n, count, after = (k.scalar(name, "index") for name in ("n", "length", "after"))
+    line = k.index // count * n + k.cast(k.load(index, k.index % count), "index")
+    base, own = line * after, k.index * after
+    with k.each(after) as j:
+        k.store(out, own + j, k.load(x, base + j))
+    return k

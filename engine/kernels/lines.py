@@ -31,6 +31,7 @@ __all__ = [
     "resampled_rows",
     "reversed_lines",
     "reversed_rows",
+    "sums_of_tiles",
     "taken_along",
     "triangle",
 ]
@@ -228,6 +229,26 @@ def mean_of_windows(taps: Pair, stride: Pair) -> Callable[[str], Kernel]:
             at = base + j * stride[1]
             terms = [k.load(x, at + (line * w + tap)) for line in range(taps[0]) for tap in range(taps[1])]
             k.store(out, own + j, functools.reduce(operator.add, terms) / divisor)
+        return k
+
+    return write
+
+
+@functools.cache
+def sums_of_tiles(taps: Pair) -> Callable[[str], Kernel]:
+    """x (rows, taps[0], m, taps[1]) -> (rows, m), the sums of tiles side by side."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("sums_of_tiles", "rows")
+        x, out, m = k.array("x", type), k.array("out", type, True), k.scalar("m", "index")
+        height, width = taps
+        with k.loop(0, m) as at:
+            terms = [
+                k.load(x, ((k.index * height + line) * m + at) * width + tap)
+                for line in range(height)
+                for tap in range(width)
+            ]
+            k.store(out, k.index * m + at, functools.reduce(operator.add, terms))
         return k
 
     return write

@@ -12,6 +12,7 @@ import numpy as np
 from engine import backends
 from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
+from engine.backends.cpu import relayout
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, wrap_dim
 from engine.core.layouts import copy_preserved
@@ -67,6 +68,8 @@ def index_select(xp, input, dim: int, index):
     n = input.shape[dim]
     if type(index) is np.ndarray and index.size and not all_below(index, n):
         raise IndexError("index out of range in self")
+    if type(input) is type(index) is np.ndarray:
+        return relayout.taken(input, index.reshape(-1), dim)
     return input.take(index.reshape(-1), axis=dim)
 
 

@@ -19,16 +19,13 @@ from engine.core.device import device as make_device
 from engine.core.grad_mode import mode
 from engine.core.layouts import copy_preserved, empty_in_format, empty_strided
 from engine.core.storage import Memory, TypedStorage, UntypedStorage, follow, following, strided
-from engine.dispatch import composite, derivative, has, op, samples
+from engine.dispatch import array_derivative, composite, derivative, has, moving, op, samples
 from engine.dispatch.arguments import argument_error, sizes_of
 from engine.dispatch.runtime import check_overlap
 from engine.ops._half_conversion import converter
 from engine.tensor import Tensor, wrap
 
 _COMPLEX = "Casting complex values to real discards the imaginary part"
-
-
-# --- arrays
 
 
 def cast_array(xp: Any, array: Any, target: Any) -> Any:
@@ -130,6 +127,7 @@ def _overflow(dtype: Any, names: Any) -> None:
 
 @op(out=False, channels_last=True, blocks="copy")
 @derivative(input=lambda grad: grad)
+@array_derivative(input=moving(lambda grad: grad))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])
 def clone(xp, input, *, memory_format=None):
     """A copy with memory of its own, in the graph.  input (*) -> (*)."""

@@ -18,6 +18,7 @@ from engine import backends
 from engine.autograd.graph import requires_grad_of
 from engine.autograd.inplace import check_writable
 from engine.autograd.versions import check_input, guard, guard_again
+from engine.backends.cpu import relayout
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, names_all, numel
 from engine.core.grad_mode import mode
@@ -26,7 +27,8 @@ from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.runtime import check_overlap
 from engine.ops.copying import copy_, fill_, move_array, number_for
 from engine.ops.from_data import array_of
-from engine.ops.gathering import accumulate_rows, places_of, rows_added, unflattened
+from engine.ops.gathering import accumulate_rows, all_below, places_of, rows_added, unflattened
+from engine.ops.parts import add_indexed
 from engine.ops.shape import alias, basic_index, item_index, unsqueeze
 from engine.tensor import Tensor, wrap
 
@@ -34,12 +36,14 @@ _FULL = slice(None)
 _NONE = type(None)
 _BASIC = frozenset([int, slice, _NONE, type(Ellipsis)])
 _LONG = np.dtype(np.int64)
+_MANY = 32  # places whose rows may be many elements
 
 
 # --- basic
 
 
 @op(
+    adds=add_indexed,
     view=True,
     public=False,
     method=False,
@@ -377,6 +381,9 @@ def take_indices(xp: Any, array: Any, arrays: tuple) -> Any:
     try:
         head = len(arrays) - 1
         if all(a is _FULL for a in arrays[:head]) and arrays[head].ndim:
+            many = arrays[head].size >= _MANY and type(array) is type(arrays[head]) is np.ndarray
+            if many and all_below(arrays[head], array.shape[head]):
+                return relayout.taken(array, arrays[head], head)
             return array.take(arrays[head], axis=head)
         result = array[arrays]
         return result if result.flags.c_contiguous else xp.ascontiguousarray(result)

@@ -51,6 +51,8 @@ def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
         return wrap(array.copy("C"))
     from engine.backends.cpu import empty, relayout
 
+    if plain and array.__class__ is np.ndarray and not array.flags.c_contiguous:
+        return wrap(relayout.contiguous(array))
     result = empty(array.shape, array.dtype) if plain else layouts.empty_preserved(xp, like._array, array.dtype)
     if xp is np and array.__class__ is np.ndarray:
         relayout.copy(result, array)  # of a transposed gradient numpy takes ten times as long
@@ -87,6 +89,38 @@ def _placed_by_generated_code(grad: np.ndarray, shape: Any, index: Any, plain: A
     return copies.placed(grad, shape, index, plain)
 
 
+def _added_by_generated_code(array: np.ndarray, grad: np.ndarray, index: Any) -> bool:
+    """A gradient added to an array at an index; `_copied_by_generated_code`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        relayout.providers.added = None
+        return False
+    if not worth_loading(grad.size):
+        return False
+    from engine.ops.generated import copies  # for the weight
+
+    return copies.added(array, grad, index)
+
+
+relayout.providers.added = _added_by_generated_code
+
+
+def _taken_by_generated_code(array: np.ndarray, index: np.ndarray, axis: int) -> Any:
+    """The entries of a dim at an index; `_copied_by_generated_code`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        relayout.providers.taken = None
+        return NotImplemented
+    if not worth_loading(index.size * array.size // array.shape[axis]):
+        return NotImplemented
+    from engine.ops.generated import copies  # for the weight
+
+    return copies.taken(array, index, axis)
+
+
+relayout.providers.taken = _taken_by_generated_code
 relayout.providers.contiguous = _copied_by_generated_code
 relayout.providers.placed = _placed_by_generated_code
 

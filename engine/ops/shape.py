@@ -23,10 +23,11 @@ from engine.core.checks import infer_size, numel, size_of, wrap_dim, wrap_dims
 from engine.core.layouts import restride, view_strides
 from engine.core.storage import follow_both, following
 from engine.core.tensor_messages import read_only
-from engine.dispatch import array_derivative, composite, derivative, has, op, samples
+from engine.dispatch import array_derivative, composite, derivative, has, moving, op, samples
 from engine.dispatch.arguments import all_ints, argument_error, by_name, sizes_of
 from engine.dispatch.out import store
 from engine.dispatch.runtime import MISSING
+from engine.ops.parts import add_indexed, add_item, add_selected, at_place
 from engine.tensor import Size, Tensor, wrap
 
 _ALL = slice(None)
@@ -36,8 +37,17 @@ PREFIX = [(_ALL,) * n for n in range(65)]  # PREFIX[d]: full slices before dim d
 # --- sizes
 
 
+@moving
+def _reshaped(grad: Any, input_shape: Any) -> Any:
+    """The elements of an array under other sizes: a view where the strides allow one."""
+    if grad.flags.c_contiguous or view_strides(grad.shape, grad.strides, input_shape) is not None:
+        return grad.reshape(input_shape)
+    return in_c_order(grad).reshape(input_shape)
+
+
 @op(view=True, form="view", node="ViewBackward0", several=((1, 1), (1, 1)))
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+@array_derivative(input=_reshaped)
 @samples(lambda t: [(t(3, 4), (2, 6)), (t(3, 4), (-1,)), (t(), (1, 1)), (t(0, 2), (2, 0))])
 def view_size(xp, input, size: tuple[int, ...]):
     """The same elements under other sizes, without copying.  input (*) -> (*size).
@@ -117,6 +127,7 @@ Tensor.view = view
 
 @op(public=False, method=False, node="UnsafeViewBackward0", out_as="graph")
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+@array_derivative(input=_reshaped)
 @samples(lambda t: [(t(3, 4), (2, 6))])
 def reshape_copy(xp, input, shape):
     """A copy under other sizes.  input (*) -> (*shape)."""
@@ -220,6 +231,7 @@ Tensor.view_as, Tensor.reshape_as = view_as, reshape_as
     several=((1, 1), (2, 2), (2, 2)),
 )
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
+@array_derivative(input=_reshaped)
 @samples(lambda t: [(t(1, 3, 1),), (t(1, 3, 1), 0), (t(1, 3, 1), (0, 2)), (t(2, 3), 1), (t(),), (t(1, 3), ())])
 def squeeze(xp, input, dim=None):
     """Without dims of size 1 (all of them, or those of `dim`: none for an empty one).  input (*) -> (*)."""
@@ -238,6 +250,7 @@ def squeeze(xp, input, dim=None):
 
 @op(view=True)
 @derivative(input=lambda grad, dim: grad.squeeze(dim))
+@array_derivative(input=moving(lambda grad, dim: grad.squeeze(dim)))
 @samples(lambda t: [(t(3, 4), 0), (t(3), -1), (t(), 0)])
 def unsqueeze(xp, input, dim: int):
     """A dim of size 1 inserted at `dim`.  input (*) -> (*, 1, *)."""
@@ -253,7 +266,7 @@ def unsqueeze(xp, input, dim: int):
 
 @op(view=True, names=("swapaxes", "swapdims"), aliases={"axis0": "dim0", "axis1": "dim1"})
 @derivative(input=lambda grad, dim0, dim1: grad.transpose(dim0, dim1))
-@array_derivative(input=lambda grad, dim0, dim1: grad.swapaxes(dim0, dim1) if grad.ndim else grad)
+@array_derivative(input=moving(lambda grad, dim0, dim1: grad.swapaxes(dim0, dim1) if grad.ndim else grad))
 @samples(lambda t: [(t(2, 3, 4), 0, 2), (t(3, 4), -1, 0), (t(), 0, -1)])
 def transpose(xp, input, dim0: int = MISSING, dim1: int = MISSING):
     """Two dims swapped.  input (*) -> (*)."""
@@ -267,7 +280,7 @@ def transpose(xp, input, dim0: int = MISSING, dim1: int = MISSING):
 
 @op(view=True)
 @derivative(input=lambda grad: grad.t())
-@array_derivative(input=lambda grad: grad.T)
+@array_derivative(input=moving(lambda grad: grad.T))
 @samples(lambda t: [(t(3, 4),), (t(3),), (t(),)])
 def t(xp, input):
     """The transpose of a matrix; vectors and scalars as they are.  input (n, m) -> (m, n)."""
@@ -278,6 +291,7 @@ def t(xp, input):
 
 @op(view=True, varargs="dims")
 @derivative(input=lambda grad, dims: grad.permute(inverse_permutation(dims)))
+@array_derivative(input=moving(lambda grad, dims: grad.transpose(inverse_permutation(dims))))
 @samples(lambda t: [(t(2, 3, 4), (2, 0, 1)), (t(2, 3), (-1, 0)), (t(), ())])
 def permute(xp, input, dims):
     """Dims in the order `dims`.  input (*) -> (*)."""
@@ -499,6 +513,7 @@ def last_step(index: tuple[Any, ...]) -> type | None:
 
 
 @op(
+    adds=add_indexed,
     view=True,
     public=False,
     method=False,
@@ -524,7 +539,7 @@ def basic_index(xp, input, index):
     return input[index]
 
 
-@op(view=True, public=False, method=False, node="SelectBackward0", not_tensors=("index",))
+@op(adds=add_item, view=True, public=False, method=False, node="SelectBackward0", not_tensors=("index",))
 @derivative(input=lambda grad, input_shape, index: place(grad, input_shape, (index, ...)))
 @samples(lambda t: [(t(3, 4), 1), (t(3), -1)])
 def item_index(xp, input, index):
@@ -559,8 +574,8 @@ def place(xp, grad_output, shape, index):
     return plain()
 
 
-@op(view=True, not_tensors=("index",))
-@derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, _at(input_shape, dim, index)))
+@op(adds=add_selected, view=True, not_tensors=("index",))
+@derivative(input=lambda grad, input_shape, dim, index: place(grad, input_shape, at_place(input_shape, dim, index)))
 @samples(lambda t: [(t(3, 4), 0, 1), (t(3, 4), -1, -2), (t(3), 0, 0)])
 def select(xp, input, dim: int, index: int):
     """The slice at `index` of `dim`.  input (*, n, *) -> (*, *)."""
@@ -575,10 +590,6 @@ def select(xp, input, dim: int, index: int):
         raise IndexError(
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
         ) from None
-
-
-def _at(shape, dim, index):
-    return (*PREFIX[wrap_dim(dim, len(shape))], operator.index(index), ...)
 
 
 @composite(recorded="size")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,18 @@ __all__ = [
     "in_torch_order",
     "plainly",
     "providers",
+    "taken",
     "to_channels_last",
 ]
 
 FEW = 1 << 14  # elements below which numpy's copy is as fast
+_FEW_SHORT = 1 << 12  # the same where neighbours are few and far apart: it starts a loop for each few of them
+_SHORT, _FAR = 16, 64  # elements, bytes
 _MANY = 1 << 20  # elements whose first copy pays for a program
 _CUT = 32  # elements of the target's last dim that are copied at once
 _ALIKE = 2048  # bytes: elements so far apart, or a multiple, share places of the cache
 _SHARE = 1 << 17  # elements per thread copies at least
+_TAKEN = 1 << 17  # elements at an index that are shared among threads
 _RUN = 1 << 12  # bytes of a run of neighbours up to which the loop for each costs something
 
 _seen: LRU[Any, bool] = LRU(1 << 12)  # layouts that were copied once
@@ -68,6 +73,10 @@ class Providers(Slots):
     contiguous: Slot[Callable[[np.ndarray], Any] | None] = None
     # placed(grad, shape, index, plain): zeros with `grad` at an index, or NotImplemented
     placed: Slot[Callable[..., Any] | None] = None
+    # added(array, grad, index): array[index] += grad, in place; False where that is left to numpy
+    added: Slot[Callable[[np.ndarray, np.ndarray, Any], bool] | None] = None
+    # taken(array, index, axis): the entries of a dim at an index that is within it, or NotImplemented
+    taken: Slot[Callable[[np.ndarray, np.ndarray, int], Any] | None] = None
 
 
 providers = Providers()
@@ -75,7 +84,10 @@ providers = Providers()
 
 def contiguous(source: np.ndarray) -> np.ndarray:
     """A copy in C order.  (*) -> (*)."""
-    if source.size < FEW or source.flags.c_contiguous or source.dtype.hasobject:
+    few = source.size < FEW
+    if few and source.size >= _FEW_SHORT and source.shape[-1] <= _SHORT and source.strides[-1] > _FAR:
+        few = False
+    if few or source.flags.c_contiguous or source.dtype.hasobject:
         return source.copy("C")
     if providers.contiguous is not None:
         found: Any = providers.contiguous(source)
@@ -117,6 +129,16 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
         target[...] = source
         return
     _in_cuts(target, source)
+
+
+def taken(array: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    """array.take(index, axis), of an index within the dim: what is large is shared among threads."""
+    shape = array.shape
+    if array.size and index.size * prod(shape[:axis]) * prod(shape[axis + 1 :]) >= _TAKEN and providers.taken:
+        found: Any = providers.taken(array, index, axis)
+        if found is not NotImplemented:
+            return found  # type: ignore[no-any-return]
+    return array.take(index, axis=axis)
 
 
 @functools.cache

@@ -10,20 +10,24 @@ from collections.abc import Callable, Sequence
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from engine.backends.cpu import relayout
+import numpy as np
+
+from engine.backends.cpu import relayout, threads
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import copies, processor
 from engine.kernels.form import Kernel
 from engine.ops import rearranging
 from engine.ops.generated import launch
-from engine.ops.generated.layers import prepared, run
+from engine.ops.generated.layers import prepared
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
 _WRITTEN = 128  # bytes of a line that are written out
+_APART = 4  # elements from one neighbour to the next up to which they are written out, too
 _LONG = 1 << 14  # elements of a line that is cut
 _PARTS = 16  # rows at least, where there are so many
 _NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
+_SEVERAL = 16  # neighbours that may be farther apart, where the lines beside them are near: as many runs are read
 
 
 def _lines(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -57,29 +61,56 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
     if item not in (1, 2, 4, 8) or 0 in shape or any(s % item for s in strides):
         return None
     sizes, steps = _lines(shape, strides)
-    if len(sizes) > _DIMS or abs(steps[-1]) > _NEAR:
+    far = abs(steps[-1]) > _NEAR
+    if len(sizes) > _DIMS or (far and not (sizes[-1] <= _SEVERAL and len(sizes) > 1 and abs(steps[-2]) <= _NEAR)):
         return None
     *outer, n = sizes
     *apart, step = [s // item for s in steps]
     if not outer and n >= _LONG:  # one line: in parts, which threads share
         parts = next((p for p in range(_PARTS, 1, -1) if n % p == 0), 1)
         n, outer, apart = n // parts, [parts], [n // parts * step]
-    lines, line = (outer.pop(), apart.pop()) if len(outer) > 1 and prod(outer[:-1]) >= _PARTS else (1, 0)
+    if far and prod(outer[:-1]) < _PARTS and outer[-1] >= _PARTS:  # as those of one image: in parts
+        parts = next((p for p in range(_PARTS, 1, -1) if outer[-1] % p == 0), 1)
+        outer[-1:], apart[-1:] = [parts, outer[-1] // parts], [outer[-1] // parts * apart[-1], apart[-1]]
+    several = len(outer) > 1 and (far or prod(outer[:-1]) >= _PARTS)
+    lines, line = (outer.pop(), apart.pop()) if several else (1, 0)
     outer, apart = outer or [1], apart or [0]
-    write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0)
+    between = 0
+    if 1 < step <= _APART and n * item > _WRITTEN and n % 4 == 0:  # as lines of a few that are written out
+        if lines > 1:
+            outer, apart = [*outer, lines], [*apart, line]
+        between, width = step, 8 if n % 8 == 0 else 4
+        lines, line, n = n // width, step * width, width
+    write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0, between)
     return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
 
 
 def _arranged(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int], made_shape: Sequence[int]) -> Any:
     """The elements of `x`, read with a shape and strides in bytes from its first one, in a new array."""
-    plan = _planned(shape, strides, x.itemsize)
-    if plan is None:
+
+    def plan() -> Any:
+        found = _planned(shape, strides, x.itemsize)
+        return (None, None, None) if found is None else (found, *prepared(*found))
+
+    found, entry, build = _arrangings.made((tuple(shape), tuple(strides), x.itemsize), plan)
+    if found is None:
         return NotImplemented
     made = xp.empty(tuple(made_shape), x.dtype)
-    run(plan.write, [x, made], plan.numbers, plan.rows, plan.each, plan.type)
+    built = launch.ready(entry, found.rows * found.each, build)
+    launch.launched(built, [x, made], found.numbers, found.rows, found.each)
     return made
 
 
+def repeated(xp: Any, x: Any, axis: int, times: Sequence[int]) -> Any:
+    """Each entry of the dims from `axis` on `times` times beside itself, of a contiguous array, or NotImplemented."""
+    shape, strides = list(x.shape[:axis]), list(x.strides[:axis])
+    for n, step, several in zip(x.shape[axis:], x.strides[axis:], times, strict=True):
+        shape += (n, several)
+        strides += (step, 0)
+    return _arranged(xp, x, shape, strides, (*x.shape[:axis], *[n * k for n, k in zip(x.shape[axis:], times)]))
+
+
+_arrangings: LRU[Any, Any] = LRU(4096)
 _plans: LRU[Any, Any] = LRU(4096)
 
 
@@ -95,11 +126,16 @@ def contiguous(x: Any) -> Any:
         return NotImplemented
 
     def copy(built: Any) -> Any:
-        made = relayout.empty(x.shape, x.dtype)
+        made = _made(x.shape, x.dtype, x.size)
         built([x, made, *found.numbers], found.rows, found.each)
         return made
 
     return _tried("contiguous", entry, build, copy, lambda: relayout.plainly(x), x.size, found.type)
+
+
+def _made(shape: tuple[int, ...], dtype: Any, count: int) -> Any:
+    """A new array of that many elements: malloc's, which it has at once, where it retains such memory."""
+    return (np if count * dtype.itemsize < launch.FROM_ALLOCATOR else relayout).empty(shape, dtype)
 
 
 def _tried(
@@ -160,11 +196,8 @@ def _dims(shape: Sequence[int], index: Sequence[Any]) -> list[_Dim] | None:
     return None if any(step < 1 or not count for _, _, step, count in found) else found
 
 
-def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | None:
-    """The kernel for gradients of a slice; None for what is left to numpy."""
-    dims = _dims(shape, index) if item in (1, 2, 4, 8) and 0 not in shape else None
-    if dims is None:
-        return None
+def _joined(dims: list[_Dim]) -> list[_Dim]:
+    """The dims with those whose places are neighbours in both arrays as one."""
     joined: list[_Dim] = []
     for size, start, step, count in dims:
         whole = count == size
@@ -173,6 +206,15 @@ def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | N
             joined[-1] = n * size, first * size, 1, many * size
         elif size > 1 or not joined:
             joined.append((size, start, step if count > 1 else 1, count))
+    return joined
+
+
+def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | None:
+    """The kernel for gradients of a slice; None for what is left to numpy."""
+    dims = _dims(shape, index) if item in (1, 2, 4, 8) and 0 not in shape else None
+    if dims is None:
+        return None
+    joined = _joined(dims)
     n, start, step, count = joined[-1]
     common = gcd(n, start, count) if step == 1 else 1
     if 1 < common < n and common * item >= _WRITTEN:  # rows that are placed whole, or not at all
@@ -184,7 +226,9 @@ def _placing(shape: Sequence[int], index: Sequence[Any], item: int) -> _Plan | N
     if len(joined) > _DIMS:
         return None
     outer, last = joined[:-1] or [(1, 0, 1, 1)], joined[-1]
-    write = copies.placed(len(outer), last[2] == 1)
+    n, start, step, count = last
+    even = 1 < step <= _APART and start < step and count * step == n
+    write = copies.placed(len(outer), step == 1, (start, step) if even else (0, 1))
     numbers = [number for d in (*outer, last) for number in d]
     return _Plan(write, numbers, prod(d[0] for d in outer), last[0], f"uint{8 * item}")
 
@@ -206,7 +250,7 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
         return NotImplemented
 
     def place(built: Any) -> Any:
-        made = relayout.empty(shape, grad.dtype)
+        made = _made(shape, grad.dtype, prod(shape))
         built([grad, made, *found.numbers], found.rows, found.each)
         return made
 
@@ -215,6 +259,109 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
 
 if processor.available():
     relayout.providers.placed = placed
+
+
+def _adding(shape: Sequence[int], index: Sequence[Any], type: str) -> _Plan | None:
+    """The kernel that adds to a slice; None for what is left to numpy."""
+    dims = _dims(shape, index) if type in ("float32", "float64") and 0 not in shape else None
+    if dims is None:
+        return None
+    joined = _joined(dims)
+    if joined[-1][3] == 1 and len(joined) > 1:  # places of a dim before: rows of one element would be short
+        (size, start, step, count), (n, at, _, _) = joined[-2:]
+        joined[-2:] = [(size * n, start * n + at, step * n, count)]
+    strides = [prod(d[0] for d in joined[i + 1 :]) for i in range(len(joined))]
+    first = sum(d[1] * s for d, s in zip(joined, strides))
+    counts, steps = [d[3] for d in joined], [d[2] * s for d, s in zip(joined, strides)]
+    many, step = counts[-1], steps[-1]
+    if len(counts) == 1 and many >= _LONG:  # one line: in parts, which threads share
+        parts = next((p for p in range(_PARTS, 1, -1) if many % p == 0), 1)
+        counts, steps, many = [parts, many // parts], [many // parts * step, step], many // parts
+    counts, steps = counts[:-1] or [1], steps[:-1] or [0]
+    if len(counts) > _DIMS:
+        return None
+    return _Plan(copies.added_at(len(counts)), [*counts[1:], *steps, first, many, step], prod(counts), many, type)
+
+
+_addings: LRU[Any, Any] = LRU(4096)
+
+
+def added(array: Any, grad: Any, index: tuple[Any, ...]) -> bool:
+    """Add `grad` to a contiguous array at an index, in place; False for what is left to numpy."""
+    if not grad.flags.c_contiguous:
+        return False
+
+    def plan() -> Any:
+        found = _adding(array.shape, index, array.dtype.name)
+        return (None, None, None) if found is None else (found, *prepared(*found, use="added"))
+
+    key = [(i.start, i.stop, i.step) if i.__class__ is slice else i for i in index]
+    if not all(part.__class__ in (tuple, int) or part is Ellipsis for part in key):  # True is no 1
+        return False
+    found, entry, build = _addings.made((array.shape, tuple(key), array.dtype), plan)
+    if found is None:
+        return False
+    trials = launch.trials
+    fresh, paid = len(trials.fresh), trials.paid
+    try:
+        built = launch.ready(entry, grad.size, build)
+    except launch.Unfit:
+        return False
+    finally:
+        del trials.fresh[fresh:]
+        trials.paid = paid
+
+    def add(to: Any) -> None:
+        built([grad, to, *found.numbers], found.rows, found.each)
+
+    def plain(to: Any) -> None:
+        part = to[index]
+        np.add(part, grad, out=part)
+
+    if not (entry.proven or trials.trusted):
+        want, made = array.copy(), array.copy()
+        plain(want)
+        add(made)
+        if not launch.proven("add at", [entry], launch.difference(want, made)):
+            return False
+        if launch.slower(lambda: add(made), lambda: plain(want), of=[entry]):
+            entry.lost()
+    add(array)
+    return True
+
+
+if processor.available():
+    relayout.providers.added = added
+
+_LINE = 64  # bytes of neighbours that are copied at once, below which numpy's loop is as fast
+
+
+def taken(array: Any, index: Any, axis: int) -> Any:
+    """The entries of a dim at an index within it, shared among threads, or NotImplemented.
+
+    array (*before, n, *after), index (*) of int64 -> (*before, *, *after).
+    """
+    before, n, after = prod(array.shape[:axis]), array.shape[axis], prod(array.shape[axis + 1 :])
+    fit = array.flags.c_contiguous and index.flags.c_contiguous and index.dtype == np.int64
+    if not fit or array.itemsize not in (1, 2, 4, 8) or array.dtype.hasobject or after * array.itemsize < _LINE:
+        return NotImplemented
+    if threads.get_num_threads() == 1:
+        return NotImplemented
+    numbers, rows, type = [n, index.size, after], before * index.size, f"uint{8 * array.itemsize}"
+
+    def take(built: Any) -> Any:
+        made = _made((*array.shape[:axis], *index.shape, *array.shape[axis + 1 :]), array.dtype, rows * after)
+        built([array, index, made, *numbers], rows, after)
+        return made
+
+    entry, build = prepared(copies.taken, numbers, rows, after, type, use="taken")
+    if entry.disabled:
+        return NotImplemented
+    return _tried("take", entry, build, take, lambda: array.take(index, axis=axis), rows * after, type)
+
+
+if processor.available():
+    relayout.providers.taken = taken
 
 
 @kernel(rearranging.repeat, "cpu", only_launches=True)

@@ -17,14 +17,16 @@ from engine.dispatch import kernel
 from engine.kernels import lines, places, scans
 from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
-from engine.ops.generated import launch
+from engine.ops.generated import copies, launch
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.nn import _resample, embedding, resample
 from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
+_PARTS = 16  # rows at least, where lines may be cut
 _ADDED = 128  # lines of a part of an image that are added up in its own type
 _tables: LRU[Any, Any] = LRU(512)
+_repeats: LRU[Any, int] = LRU(512)
 
 
 # --- resampling
@@ -44,9 +46,26 @@ def _table(entry: tuple[Any, ...], transposed: bool, dtype: Any) -> tuple[int, i
     return _tables.made((entry, transposed, dtype), make)
 
 
+def _times(entry: tuple[Any, ...]) -> int:
+    """How many times an entry of nearest resampling repeats each element beside itself; 0 where not all alike."""
+
+    def make() -> int:
+        n, m, places, _ = _resample.taps(entry, False)
+        several = m // n if n and m % n == 0 else 0
+        return several if several and [row[0] for row in places] == [i // several for i in range(m)] else 0
+
+    return _repeats.made(entry, make)
+
+
 def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
     if not plain(input):
         return NotImplemented
+    if spec[0][0].startswith("nearest"):
+        times = [_times(entry) for entry in spec]
+        if all(times) and max(times) > 1:
+            found = _sums_of_repeats(xp, input, times) if transposed else copies.repeated(xp, input, 2, times)
+            if found is not NotImplemented:
+                return found
     entries = [
         (axis + 2, _table(entry, transposed, input.dtype)) for axis, entry in enumerate(spec) if entry[1] != entry[2]
     ]
@@ -63,6 +82,20 @@ def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
             run(lines.resampled_rows(taps, weights is not None), arrays, [n, m, after], before * m, after * taps)
         result = made
     return result
+
+
+def _sums_of_repeats(xp: Any, grad: Any, times: list[int]) -> Any:
+    """The sums of elements that are so many times beside each other, of few dims and terms; else NotImplemented."""
+    height, width = [1, *times][-2:]
+    if prod(times) != height * width or height * width > _TAPS:
+        return NotImplemented
+    made = xp.empty((*grad.shape[:2], *[n // k for n, k in zip(grad.shape[2:], times)]), grad.dtype)
+    rows, m = made.size // made.shape[-1], made.shape[-1]
+    if height == 1:  # a row may begin anywhere
+        several = next((n for n in range(_PARTS, 1, -1) if m % n == 0), 1) if rows < _PARTS else 1
+        rows, m = rows * several, m // several
+    run(lines.sums_of_tiles((height, width)), [grad, made], [m], rows, m * height * width)
+    return made
 
 
 def _parts_of_images(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
@@ -89,7 +122,7 @@ def _means_of_parts(xp: Any, input: Any, covered: tuple[int, int], out: tuple[in
 
 
 def _register(op: Any) -> None:
-    @kernel(op, "cpu")
+    @kernel(op, "cpu", only_launches=True)
     def forward(xp, input, spec):
         return _resampled(xp, input, spec, False)
 
@@ -98,7 +131,7 @@ for _op in resample.OPS.values():
     _register(_op)
 
 
-@kernel(resample.resampled_backward, "cpu")
+@kernel(resample.resampled_backward, "cpu", only_launches=True)
 def _resampled_backward(xp, grad_output, spec):
     return _resampled(xp, grad_output, spec, True)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import builtins
 
+import numpy as np
+
+from engine.backends.cpu import relayout
 from engine.core import dtypes
 from engine.core.grad_mode import no_grad
 from engine.dispatch import composite, derivative, op, providers, samples
+from engine.ops.gathering import all_below
 from engine.tensor import Tensor
 
 _RANKS = 8  # uses of one row that are summed for all rows at once
@@ -52,8 +56,10 @@ def embedding(xp, weight, indices, padding_idx: int = -1, scale_grad_by_freq: bo
     if weight.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")
     check_indices(indices)
-    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= weight.shape[0]):
+    if indices.size and not all_below(indices, weight.shape[0]):
         raise IndexError("index out of range in self")
+    if weight.__class__ is np.ndarray and indices.__class__ is np.ndarray:
+        return relayout.taken(weight, indices, 0)
     return xp.take(weight, indices, axis=0)
 
 

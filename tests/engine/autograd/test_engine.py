@@ -102,3 +102,86 @@ def test_a_failed_pass_leaves_gradients_alone() -> None:
     with pytest.raises(RuntimeError, match="second time"):
         z.backward()
     assert w.grad is None and x.grad.tolist() == before
+
+
+# --- gradients of parts, added in place
+
+PARTS = [
+    lambda x: x[1:],
+    lambda x: x[..., ::2],
+    lambda x: x[2],
+    lambda x: x[:, 1:3, -1],
+    lambda x: x[-1, 0],
+    lambda x: x[None, :, 1],
+    lambda x: x.select(1, 2),
+    lambda x: x.narrow(1, 1, 2),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64"])
+def test_gradients_of_several_parts_are_those_of_one_after_the_other(dtype: str) -> None:
+    x = leaf(4, 5, 6).detach().to(getattr(engine, dtype)).requires_grad_()
+    for first, second in itertools.product(PARTS, PARTS):
+        x.grad = None
+        loss = (first(x) * 3).sum().real + (second(x) * 2).sum().real
+        loss.backward(retain_graph=True)
+        want = engine.zeros_like(x)
+        first(want).add_(3)
+        second(want).add_(2)
+        assert x.grad is not None and bool((x.grad == want).all())
+        loss.backward()
+        assert bool((x.grad == 2 * want).all())
+
+
+def test_gradients_that_others_hold_are_not_added_to() -> None:
+    x, w = leaf(4, 5), leaf(4, 5)
+    given, seen = engine.ones(4, 5, dtype=engine.float64), []
+    y = x * 1
+    z = y + w  # of which y and w get the same gradient
+    z.register_hook(lambda grad: seen.append(grad))
+    (z + y[:1]).backward(given)
+    assert bool((given == 1).all()) and bool((seen[0] == 1).all())
+    assert w.grad is not None and bool((w.grad == 1).all())
+    assert x.grad is not None and x.grad[0].tolist() == [5.0] * 5 and bool((x.grad[1:] == 1).all())
+
+
+def test_hooks_of_parts_and_of_the_whole_see_what_they_did() -> None:
+    x, seen = leaf(4, 5), []
+    y = x * 1
+    y.retain_grad()
+    parts = [y[1:], y[:-1]]
+    for part in parts:
+        part.register_hook(lambda grad: seen.append(tuple(grad.shape)))
+        part.grad_fn.register_hook(lambda inputs, outputs: seen.append(tuple(inputs[0].shape)))
+    (parts[0] * 2 - parts[1]).sum().backward()
+    assert sorted(seen) == [(3, 5)] * 2 + [(4, 5)] * 2
+    assert y.grad is not None and y.grad[:, 0].tolist() == [-1.0, 1.0, 1.0, 2.0]
+    assert x.grad is not None and bool((x.grad == y.grad).all())
+
+
+def test_a_part_that_is_taken_once_more_after_its_graph_was_freed_is_refused_as_before() -> None:
+    x = leaf(4, 5)
+    y = (x.exp()[1:] - x.exp()[:-1]).sum()
+    y.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+@pytest.mark.parametrize("size", [8, 128])
+def test_gradients_of_views_of_any_size_add_up(size: int) -> None:
+    """From 4,096 elements on the nodes of views alone compute over arrays."""
+    x, w = leaf(size, size), leaf(size, size)
+    given = engine.ones(size, size, dtype=engine.float64)
+    y = x * 2
+    (y.t() + y.reshape(-1).view(size, size) + y.unsqueeze(0).squeeze(0).clone() + w.permute(1, 0)).backward(given)
+    assert x.grad is not None and bool((x.grad == 6).all()) and x.grad.is_contiguous()
+    assert w.grad is not None and bool((w.grad == 1).all()) and w.grad.is_contiguous()
+    w.grad.add_(1)
+    assert bool((given == 1).all()), "a leaf's gradient shares no memory with what the user gave"
+
+
+def test_a_view_of_a_gradient_that_cannot_be_shown_is_copied() -> None:
+    x = leaf(30, 40, 50)
+    x.reshape(1200, 50).permute(1, 0).reshape(-1).backward(engine.arange(60000.0, dtype=engine.float64))
+    want = engine.arange(60000.0, dtype=engine.float64).view(50, 1200).t().reshape(30, 40, 50)
+    assert x.grad is not None and bool((x.grad == want).all()) and x.grad.is_contiguous()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import engine
 from engine.backends.cpu import relayout
 from engine.dispatch import OPS
 from engine.kernels import processor
@@ -68,6 +69,14 @@ VIEWS = [
     lambda x: np.lib.stride_tricks.sliding_window_view(x.reshape(-1), 16)[::8],
     lambda x: np.broadcast_to(x[:, :, None], (*x.shape[:2], 3, *x.shape[2:])),
     lambda x: x[::2, :, 1:, :5],
+    lambda x: x[:1, :, :, :16].transpose(0, 2, 3, 1),  # few neighbours far apart, beside near ones
+    lambda x: x.transpose(0, 2, 3, 1)[:, :, ::2],
+    lambda x: x.reshape(1, 15, 2, 2, 14, 40).transpose(0, 1, 4, 2, 5, 3),
+    lambda x: x[0, :7].reshape(7, -1)[:, :553].T,
+    lambda x: x.reshape(60, -1)[:, 1::2],  # every second and so on of long lines
+    lambda x: x.reshape(60, -1)[::3, 2:452:3],
+    lambda x: x.reshape(2, 6, 20, -1)[:, ::2, 1:, ::4],
+    lambda x: x.reshape(6, 20, -1)[:, ::2, :277:2],
 ]
 
 
@@ -81,6 +90,19 @@ def test_copies_of_views(view: Any, dtype: str) -> None:
         assert made.flags.c_contiguous and made.dtype == x.dtype
         np.testing.assert_array_equal(made, view(x))
     np.testing.assert_array_equal(relayout.contiguous(view(x)), view(x))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 40, 40), (4, 4, 18, 18), (2, 16, 12, 12), (2, 17, 12, 12), (1, 5, 41, 1)])
+def test_copies_of_few_neighbours_far_apart(shape: tuple[int, ...]) -> None:
+    (x,) = arrays(shape)
+    np.testing.assert_array_equal(relayout.contiguous(x.transpose(0, 2, 3, 1)), x.transpose(0, 2, 3, 1))
+
+
+def test_gradients_that_repeat_a_row_are_copied() -> None:
+    x = engine.ones(48, 8000, requires_grad=True)
+    x.sum(0).backward(engine.arange(8000.0))
+    assert x.grad is not None and x.grad.is_contiguous() and x.grad.stride() == (8000, 1)
+    assert bool((x.grad == engine.arange(8000.0)).all())
 
 
 def test_copies_that_are_left() -> None:
@@ -109,6 +131,10 @@ PLACES: list[tuple[tuple[int, ...], tuple[Any, ...]]] = [
     ((50000,), (slice(25000, None),)),
     ((2, 50000), (slice(None), slice(1, None))),
     ((30011, 1, 2), (slice(2, None, 5), 0)),
+    ((30, 960), (..., slice(1, None, 3))),
+    ((30, 960), (slice(1, 20, 2), slice(3, None, 4))),
+    ((30, 961), (3, slice(0, None, 2))),
+    ((30, 960), (slice(None), slice(2, None, 2))),
 ]
 
 
@@ -133,3 +159,71 @@ def test_gradients_of_slices_that_are_left() -> None:
         (grad[None], (4, 40, 30), (None,)),
     ):
         assert copies.placed(given, shape, index, lambda: None) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8"])
+@pytest.mark.parametrize("shape,axis,size", [((50, 384), 0, (8, 64)), ((7, 30, 100), 1, (70,)), ((3, 0, 64), 0, (5,))])
+def test_entries_at_an_index(
+    shape: tuple[int, ...], axis: int, size: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies.threads, "get_num_threads", lambda: 2)
+    x, index = (np.random.rand(*shape) * 99).astype(dtype), np.random.randint(0, shape[axis], size)
+    if x.size:
+        made = copies.taken(x, index, axis)
+        assert made.dtype == x.dtype and np.array_equal(made, x.take(index, axis=axis))
+    np.testing.assert_array_equal(relayout.taken(x, index, axis), x.take(index, axis=axis))
+
+
+def test_entries_at_an_index_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies.threads, "get_num_threads", lambda: 2)
+    (x,) = arrays((40, 40, 64))
+    index = np.arange(40)
+    for given, at, axis in (
+        (x.transpose(2, 1, 0), index, 0),
+        (x, index.astype("int32"), 0),
+        (x, index[::2], 0),
+        (x, index, 2),
+        (x.astype("complex128"), index, 0),
+    ):
+        assert copies.taken(given, at, axis) is NotImplemented
+    monkeypatch.setattr(copies.threads, "get_num_threads", lambda: 1)
+    assert copies.taken(x, index, 0) is NotImplemented, "numpy's loop is as fast in one thread"
+
+
+@pytest.mark.parametrize("last", [49, -1, 50, -51])
+def test_large_rows_by_an_index_that_may_be_negative_or_out_of_range(last: int) -> None:
+    x = engine.randn(50, 4000)
+    index = engine.tensor([*range(40), last])
+    if last in (49, -1):
+        assert np.array_equal(x[index].numpy(), x.numpy()[index.numpy()])
+    else:
+        with pytest.raises(IndexError, match=f"index {last} is out of bounds for dimension 0 with size 50"):
+            x[index]
+    if last == 49:
+        assert bool((engine.nn.functional.embedding(index, x) == x[index]).all())
+        assert bool((x.index_select(0, index) == x[index]).all())
+    else:
+        with pytest.raises(IndexError, match="index out of range in self"):
+            engine.nn.functional.embedding(index, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape,index", PLACES)
+def test_gradients_of_slices_are_added_in_place(shape: tuple[int, ...], index: tuple[Any, ...], dtype: str) -> None:
+    (want,) = arrays(shape, dtype=dtype)
+    (grad,) = arrays(want[index].shape, dtype=dtype)
+    made = want.copy()
+    want[index] += grad
+    assert copies.added(made, grad, index) and np.array_equal(made, want)
+
+
+def test_additions_that_are_left() -> None:
+    grad, array = arrays((4, 40, 30), (4, 40, 30))
+    for given, to, index in (
+        (grad, array, (slice(None), slice(None, None, -1))),
+        (grad.transpose(0, 2, 1), array.transpose(0, 2, 1).copy(), (...,)),
+        (grad[None], array, (None,)),
+        (grad.astype("float16"), array.astype("float16"), (...,)),
+        (grad[0], array, (True, 0)),
+    ):
+        assert not copies.added(to, given, index)

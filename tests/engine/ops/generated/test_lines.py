@@ -27,6 +27,21 @@ def left(name: str, *args: Any, **kwargs: Any) -> bool:
 
 RESAMPLED = [
     ("upsample_nearest1d", (2, 3, 10), (("nearest", 10, 20, False, None),)),
+    ("upsample_nearest1d", (2, 3, 10), (("nearest", 10, 30, False, 3.0),)),
+    ("upsample_nearest1d", (1, 1, 17), (("nearest", 17, 68, False, 4.0),)),
+    ("upsample_nearest1d", (1, 1, 80), (("nearest", 80, 160, False, None),)),
+    ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 10, False, None), ("nearest", 6, 12, False, None))),
+    ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 20, False, None), ("nearest", 6, 6, False, None))),
+    ("upsample_nearest3d", (1, 2, 2, 3, 4), tuple(("nearest", n, 2 * n, False, None) for n in (2, 3, 4))),
+    (
+        "upsample_nearest3d",
+        (1, 2, 2, 3, 4),
+        (*[("nearest", n, n, False, None) for n in (2, 3)], ("nearest", 4, 8, False, None)),
+    ),
+    ("upsample_nearest1d", (2, 3, 10), (("nearest", 10, 20, False, 2.1),)),
+    ("_upsample_nearest_exact1d", (2, 3, 10), (("nearest-exact", 10, 40, False, None),)),
+    ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 10, False, None), ("nearest", 6, 18, False, None))),
+    ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 5, False, None), ("nearest", 6, 12, False, None))),
     ("upsample_linear1d", (2, 3, 10), (("linear", 10, 23, False, None),)),
     ("upsample_nearest2d", (2, 3, 5, 6), (("nearest", 5, 10, False, None), ("nearest", 6, 9, False, None))),
     ("upsample_bilinear2d", (1, 2, 7, 6), (("linear", 7, 5, True, None), ("linear", 6, 13, True, None))),
@@ -69,6 +84,12 @@ def test_means_of_large_windows_side_by_side(taps: tuple[int, int]) -> None:
 def test_means_of_parts_of_more_lines_than_are_added_in_float32_are_left() -> None:
     (x,) = arrays((1, 1, 1000, 4))
     assert left("adaptive_average2d", x, (("adaptive", 1000, 3, False, None), ("adaptive", 4, 3, False, None)))
+
+
+def test_nearest_to_many_times_the_length() -> None:
+    x, g = arrays((1, 2, 4), (1, 2, 44))
+    agree("upsample_nearest1d", x, (("nearest", 4, 44, False, None),))
+    assert left("resampled_backward", g, (("nearest", 4, 44, False, None),))
 
 
 def test_resampling_of_many_elements_to_one_is_left() -> None:
