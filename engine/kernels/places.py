@@ -6,6 +6,7 @@ Arrays are contiguous.  A place outside of its row is passed over: who gives pla
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, call, where
@@ -14,7 +15,7 @@ __all__ = [
     "added_within",
     "gradient_at_maxima",
     "max_of_tiles_gradient",
-    "max_of_volumes",
+    "of_volumes",
     "part",
     "places_of_lines",
     "places_of_parts",
@@ -106,22 +107,26 @@ Volume = tuple[int, int, int]
 
 
 @functools.cache
-def max_of_volumes(taps: Volume, stride: Volume) -> Callable[[str], Kernel]:
-    """x (planes, d, h, w) -> (planes, d', h', w'), the maxima of windows, nan where one is; none overhangs.
-
-    Rows are (planes, d', h').
+def of_volumes(taps: Volume, stride: Volume, mean: bool) -> Callable[[str], Kernel]:
+    """x (planes, d, h, w) -> (planes, d', h', w'), the maxima of windows, nan where one is, or mean: their sums /
+    divisor; none overhangs.  Rows are (planes, d', h').
     """
 
     def write(type: str) -> Kernel:
-        k = Kernel("max_of_volumes", "rows")
+        k = Kernel("of_volumes", "rows")
         x, out = k.array("x", type), k.array("out", type, True)
         d, h, w, slices, rows, m = (k.scalar(f"n_{name}", "index") for name in ("d", "h", "w", "slices", "rows", "m"))
+        divisor = k.scalar("divisor", type) if mean else None
         own, slice = k.index * m, k.index // rows
         first, top = slice // slices * d + slice % slices * stride[0], k.index % rows * stride[1]
         lines = [((first + a) * h + top + b) * w for a in range(taps[0]) for b in range(taps[1])]
         with k.each(m) as j:
             values = [k.load(x, line + j * stride[2] + tap) for line in lines for tap in range(taps[2])]
-            k.store(out, own + j, functools.reduce(lambda found, value: call("max", value, found), values))
+            if divisor is None:
+                found = functools.reduce(lambda found, value: call("max", value, found), values)
+            else:
+                found = functools.reduce(operator.add, values) / divisor
+            k.store(out, own + j, found)
         return k
 
     return write

@@ -172,7 +172,7 @@ def _max_pool3d(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     if prod(kernel_size) > lines.WRITTEN:
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
-    write = places.max_of_volumes(tuple(kernel_size), tuple(stride))
+    write = places.of_volumes(tuple(kernel_size), tuple(stride), False)
     run(write, [input, made], [*size, *out], made.size // out[2], out[2] * prod(kernel_size))
     return made
 
@@ -245,7 +245,13 @@ def _avg_pool3d(xp, input, kernel_size, stride, padding, ceil_mode, count_includ
     out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
     divisor = _of_lines(size, kernel_size, stride, padding, out, divisor_override)
     if divisor is None:
-        return NotImplemented
+        divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
+        if divisor is None or prod(kernel_size) > lines.WRITTEN:
+            return NotImplemented
+        made, write = xp.empty((*input.shape[:2], *out), input.dtype), (tuple(kernel_size), tuple(stride), True)
+        numbers = [*size, *out, divisor]
+        run(places.of_volumes(*write), [input, made], numbers, made.size // out[2], out[2] * prod(kernel_size))
+        return made
     made, after = xp.empty((*input.shape[:2], *out), input.dtype), prod(size[1:])
     numbers = [size[0], out[0], after, divisor]
     run(lines.mean_of_lines(kernel_size[0]), [input, made], numbers, made.size // after, after)

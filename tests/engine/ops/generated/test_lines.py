@@ -169,9 +169,13 @@ def test_maxima_of_windows_side_by_side(size: Any, taps: Any, dtype: str) -> Non
     agree("max_pool_gradient", np.arange(y.size, dtype=dtype).reshape(y.shape), x, y, *geometry)
 
 
-def test_maxima_of_volumes() -> None:
+def test_maxima_and_means_of_volumes() -> None:
     (x,) = arrays((2, 3, 5, 6, 7))
     agree("max_pool3d_values", x, (3, 1, 2), (2, 2, 1), (0, 0, 0), (1, 1, 1), False)
+    agree("avg_pool3d_values", x, (3, 1, 2), (2, 2, 1), (0, 0, 0), False, True, None)
+    agree("avg_pool3d_values", x, (2, 2, 2), (2, 2, 2), (0, 0, 0), False, True, 5)
+    assert left("avg_pool3d_values", x, (2, 2, 2), (2, 2, 2), (0, 0, 0), True, True, None)
+    assert left("avg_pool3d_values", x, (3, 3, 3), (1, 1, 1), (0, 0, 0), False, True, None)
     assert left("max_pool3d_values", x, (2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1), True)  # the last ones overhang
     assert left("max_pool3d_values", x, (2, 2, 2), (2, 2, 2), (1, 1, 1), (1, 1, 1), False)
     assert left("max_pool3d_values", x, (3, 3, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1), False)
@@ -340,7 +344,7 @@ def test_means_of_neighbouring_lines(taps: int, dtype: str) -> None:
         agree("avg_pool3d_values", x, (taps, 1, 1), (1, 1, 1), (0, 0, 0), True, True, divisor)
         agree("avg_pool_backward", g, (8, 4, 5), (taps, 1, 1), (1, 1, 1), (0, 0, 0), True, divisor)
         agree("avg_pool_backward", g[:, :, 0].copy(), (6, 5), (3, 1), (1, 1), (0, 0), True, divisor)
-    assert left("avg_pool3d_values", x, (taps, 2, 1), (1, 1, 1), (0, 0, 0), False, True, None)
+    agree("avg_pool3d_values", x, (taps, 2, 1), (1, 1, 1), (0, 0, 0), False, True, None)
     assert left("avg_pool3d_values", x, (taps, 1, 1), (1, 1, 1), (1, 0, 0), False, True, None)
     assert left("avg_pool3d_values", x.astype("float16"), (taps, 1, 1), (1, 1, 1), (0, 0, 0), False, True, None)
 
