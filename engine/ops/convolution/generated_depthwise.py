@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from math import prod
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _WORK = 8  # multiplications that take the time of one element of other kernels
 _F32 = np.dtype("float32")
 
 _entries: dict[Hashable, launch.Entry] = {}
-_known: LRU[Hashable, Any] = LRU(1024)  # by geometry
+_known: LRU[Hashable, _Route] = LRU(1024)  # by geometry
 
 
 def serves(size: Sequence[int], w: Sequence[int], geometry: ConvGeometry, *arrays: Array) -> bool:
@@ -58,7 +58,13 @@ class _Route(GeneratedRoute):
     """The kernel `function` for images (N, C, *size) with weights (C, 1, *kernel) and this padding."""
 
     def __init__(
-        self, name: str, function: Any, size: Sequence[int], w: Sequence[int], padding: Sequence[int], dilation: Any
+        self,
+        name: str,
+        function: Callable[..., str],
+        size: Sequence[int],
+        w: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
     ) -> None:
         height, width = _of_two(size[2:], 1)
         above, left = _of_two(padding, 0)
@@ -75,20 +81,20 @@ class _Route(GeneratedRoute):
             function,
             self.images * self.channels * self.rows * self.columns * tall * wide,
         )
-        self._codes: dict[Any, Any] = {}
+        self._codes: dict[tuple[int, ...], Callable[..., None]] = {}
         entry = _entries.setdefault((function, *self.options), launch.Entry())
         super().__init__(name, entry, self.multiplications // _WORK, self.built)
 
-    def built(self, *more: Any) -> Any:
+    def built(self, *more: int) -> Callable[..., None]:
         """The machine code."""
         more = more or self.first
         if more not in self._codes:
             self._codes[more] = linked(self.function, *self.options, *more)
         return self._codes[more]
 
-    first: tuple[Any, ...] = (False, False)  # the options of the code that is compiled first
+    first: tuple[int, ...] = (False, False)  # the options of the code that is compiled first
 
-    def jobs(self, parameters: Sequence[str], count: int, more: tuple[Any, ...], **given: int) -> None:
+    def jobs(self, parameters: Sequence[str], count: int, more: tuple[int, ...], **given: int) -> None:
         """Do all of `count` jobs, each thread with memory of its own."""
         pieces = min(several(2 * self.multiplications), count)  # which read and write as much as they multiply
         share = -(-count // pieces)
@@ -152,10 +158,13 @@ class _Weight(_Route):
         return out
 
 
-def _tried(kind: type, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> Any:
+_Kind = TypeVar("_Kind", _Outputs, _Input, _Weight)
+
+
+def _tried(kind: type[_Kind], size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> _Kind:
     """The trial of `kind` for the convolution of images (N, C, *size) with w (C, 1, *kernel)."""
     key = kind, size, w, geometry, threads.get_num_threads()
-    return _known.made(key, lambda: kind(size, w, geometry))
+    return cast(_Kind, _known.made(key, lambda: kind(size, w, geometry)))
 
 
 class Forward:
@@ -165,7 +174,7 @@ class Forward:
 
     def __init__(self, x: Sequence[int], w: Sequence[int], geometry: ConvGeometry, plain: Callable[..., Array]) -> None:
         self.used, self._plain = True, plain
-        self._trial: _Outputs = _tried(_Outputs, tuple(x), tuple(w), geometry)
+        self._trial = _tried(_Outputs, tuple(x), tuple(w), geometry)
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         trial = self._trial
@@ -179,7 +188,7 @@ def backward_input(
     g: Array, w: Array, size: Sequence[int], geometry: ConvGeometry, plain: Callable[[], Array]
 ) -> Array:
     """The gradient of the input of such a convolution, by `plain` until this code has proved itself."""
-    trial: _Input = _tried(_Input, tuple(size), w.shape, geometry)
+    trial = _tried(_Input, tuple(size), w.shape, geometry)
     made: Array = trial.chosen(lambda: trial.run(g, w), plain, (g, w), w)
     return made
 
@@ -188,6 +197,6 @@ def backward_weight(
     g: Array, x: Array, size: Sequence[int], geometry: ConvGeometry, plain: Callable[[], Array]
 ) -> Array:
     """The gradient of the weight of shape `size`, as `backward_input`."""
-    trial: _Weight = _tried(_Weight, x.shape, tuple(size), geometry)
+    trial = _tried(_Weight, x.shape, tuple(size), geometry)
     made: Array = trial.chosen(lambda: trial.run(g, x), plain, (g, x))
     return made

@@ -252,12 +252,15 @@ def _convolution(
             return _Transposed(geometry, output_padding)
         if _one_place(input.shape, weight.shape[2:], padding, groups):
             return _Linear()
-        if _in_steps(geometry, weight.shape[2:]):
+        steps = _in_steps(geometry, weight.shape[2:])
+        as_it_lies = _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups)
+        if steps or (as_it_lies and len(input) <= _IMAGES):
             in_order = not asks_channels_last(input) and not asks_channels_last(weight)
             if in_order and _Steps.serve(input.shape, geometry.stride, weight.shape[0], groups, input, weight):
                 return _Steps(input.shape, geometry.stride, weight.shape[0])
+        if steps:
             return _Stepped(given[0], groups)
-        if _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups):
+        if as_it_lies:
             return _Product(*given)
         out = geometry.output_size(input.shape[2:], weight.shape[2:])
         converted = not asks_channels_last(input) and not asks_channels_last(weight)
