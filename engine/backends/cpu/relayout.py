@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -133,8 +132,8 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
 
 def taken(array: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     """array.take(index, axis), of an index within the dim: what is large is shared among threads."""
-    shape = array.shape
-    if array.size and index.size * prod(shape[:axis]) * prod(shape[axis + 1 :]) >= _TAKEN and providers.taken:
+    count = array.size // (array.shape[axis] or 1) * index.size
+    if count >= _TAKEN and providers.taken and threads.get_num_threads() > 1:
         found: Any = providers.taken(array, index, axis)
         if found is not NotImplemented:
             return found  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.backends.cpu import relayout, threads
+from engine.backends.cpu import relayout
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import copies, processor
@@ -344,8 +344,6 @@ def taken(array: Any, index: Any, axis: int) -> Any:
     before, n, after = prod(array.shape[:axis]), array.shape[axis], prod(array.shape[axis + 1 :])
     fit = array.flags.c_contiguous and index.flags.c_contiguous and index.dtype == np.int64
     if not fit or array.itemsize not in (1, 2, 4, 8) or array.dtype.hasobject or after * array.itemsize < _LINE:
-        return NotImplemented
-    if threads.get_num_threads() == 1:
         return NotImplemented
     numbers, rows, type = [n, index.size, after], before * index.size, f"uint{8 * array.itemsize}"
 
