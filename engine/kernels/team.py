@@ -8,6 +8,7 @@ alone; gelu of 65,536 takes 39, 71 and 60.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import struct
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import threads
+from engine.backends.onednn import placement
 from engine.kernels.compiler import address, linked
 
 __all__ = ["SPLIT", "every", "run", "shared", "split", "start", "step_of"]
@@ -146,14 +148,29 @@ define internal void @split(ptr %team, ptr %code, ptr %args, i64 %count, i64 %me
   store i64 %number, ptr %w5
   store i64 %offset, ptr %w6
   %members.32 = trunc i64 %members to i32
+  %of.core = getelementptr i64, ptr %team, i64 4
+  %core = load ptr, ptr %of.core
+  %here.32 = call i32 %core()
+  %here = sext i32 %here.32 to i64
+  %of.seen = getelementptr i64, ptr %team, i64 5
+  %seen = load i64, ptr %of.seen
+  %stays = icmp eq i64 %here, %seen
+  br i1 %stays, label %go, label %moved
+moved:
+  %of.moved = getelementptr i64, ptr %team, i64 6
+  %told = load ptr, ptr %of.moved
+  call void %told()
+  br label %go
+go:
   call void %parallel(ptr %member, ptr %data, i32 %members.32, i32 0)
   ret void
 }
 
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
-# threads (0: none to share with), GOMP_parallel, the code of `_RANGE`, what tells a thread its number
-shared = np.zeros(4, np.int64)
+# threads (0: none to share with), GOMP_parallel, the code of `_RANGE`, what tells a thread its number, what tells it
+# its core, the core on which the others know it, what is called where that is another
+shared = np.zeros(7, np.int64)
 
 
 def start() -> None:
@@ -163,7 +180,11 @@ def start() -> None:
         return
     ffi, loaded = library.state.ffi, library.state.library
     places = ffi.addressof(loaded, "GOMP_parallel"), _member(_RANGE)
-    shared[1:] = [*[int(ffi.cast("uintptr_t", place)) for place in places], _number()]
+    placement.apart()
+    placed = placement.core() >= 0
+    core = int(ffi.cast("uintptr_t", ffi.addressof(loaded, "sched_getcpu"))) if placed else _number()
+    told = ctypes.cast(_told, ctypes.c_void_p).value or 0
+    shared[1:] = [*[int(ffi.cast("uintptr_t", place)) for place in places], _number(), core, -1 if placed else 0, told]
     threads.changed.append(_follow)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_alone)
@@ -172,6 +193,16 @@ def start() -> None:
 
 def _follow() -> None:
     shared[0] = threads.get_num_threads() if shared[1] else 0
+    if placement.core() >= 0:
+        shared[5] = -1
+
+
+def _tell() -> None:
+    placement.apart()
+    shared[5] = placement.core()
+
+
+_told = ctypes.PYFUNCTYPE(None)(_tell)
 
 
 def _alone() -> None:
@@ -214,6 +245,7 @@ def every(member: Any, data: int, count: int) -> None:
         threads.run(lambda _: member(data, 0, 0), list(range(count)))
     else:
         place = library.state.ffi.cast
+        placement.apart()
         library.state.library.GOMP_parallel(place("void *", address(member)), place("void *", data), count, 0)
 
 
@@ -231,6 +263,7 @@ def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
     places = {key: int(ffi.cast("uintptr_t", ffi.from_buffer(args))) for key, args in held.items()}
     jobs = [pack(code, places[id(args)], begin, end) for args, begin, end in pieces]
     data = ffi.from_buffer(bytearray(_HEAD.pack(0, len(jobs)) + b"".join(jobs)))
+    placement.apart()
     library.state.library.GOMP_parallel(_member(_TEXT), data, min(threads.get_num_threads(), len(jobs)), 0)
     return True
 
@@ -256,5 +289,6 @@ def split(code: int, args: bytes, count: int, members: int, each: int) -> bool:
     data = bytearray(size)
     _WORDS.pack_into(data, 0, code, count, step, members, each, _number(), size)
     data += args
+    placement.apart()
     library.state.library.GOMP_parallel(_member(_RANGE), library.state.ffi.from_buffer(data), members, 0)
     return True

@@ -101,6 +101,7 @@ int dnnl_gemm_u8s8s32(char transa, char transb, char offsetc, int64_t M, int64_t
     const int32_t *co);
 void omp_set_num_threads(int count);
 int omp_get_thread_num(void);
+int sched_getcpu(void);
 void GOMP_parallel(void *function, void *data, unsigned threads, unsigned flags);
 """
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.packing import aligned
-from engine.backends.onednn import _abi, library
+from engine.backends.onednn import _abi, library, placement
 from engine.core.layouts import INNER, lies_channels_last
 
 _MOST_PRIMITIVES = 1024  # primitives per thread
@@ -286,6 +286,8 @@ class Primitive:
         if context.threads != self._threads:
             library.set_threads(self._threads)
             context.threads = self._threads
+        if self._threads > 1:
+            placement.apart()
         if self.scratch:
             if context.scratch_size < self.scratch:
                 context.scratch = address(workspace("scratch", self.scratch))
