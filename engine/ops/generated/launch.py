@@ -263,7 +263,7 @@ def _in_memory_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     """The operands of an op on images of the engine's own layout with the dims in the order of memory; None where some
     have another.
 
-    A number for each image or channel, (N, C, 1, ...), goes with them in whatever layout.
+    A number for each image or channel, (N, C, 1, ...), or for each place, (N, 1, *), goes with them in whatever layout.
     """
     shape = next((a.shape for a in args if a.__class__ is ChannelsLast), None)
     if shape is None or any(isinstance(a, np.ndarray) for a in kwargs.values()):
@@ -271,9 +271,8 @@ def _in_memory_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     order, found = INNER[len(shape)], []
     for a in args:
         if isinstance(a, np.ndarray) and a.ndim:
-            if a.ndim != len(shape) or not (
-                (a.__class__ is ChannelsLast and a.shape == shape) or set(a.shape[2:]) == {1}
-            ):
+            alike = a.__class__ is ChannelsLast and a.shape == shape
+            if a.ndim != len(shape) or not (alike or a.shape[1] == 1 or set(a.shape[2:]) == {1}):
                 return None
             a = a.transpose(order).view(np.ndarray)
         found.append(a)

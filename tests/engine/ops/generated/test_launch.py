@@ -379,11 +379,14 @@ def test_images_are_served_in_the_order_of_their_memory(
         each.reshape(1, -1, *(1,) * (len(shape) - 2)), (shape[0], shape[1], *(1,) * (len(shape) - 2))
     )
     one = np.float32(3).reshape(())
+    place = np.arange(math.prod(shape[2:]), dtype="float32").reshape(1, 1, *shape[2:]) + 1
     for name, args, named in (
         ("sigmoid", (x,), {}),
         ("mul", (x, y), {}),
         ("mul", (factor.copy(), x), {}),
         ("mul", (x, one), {}),
+        ("true_div", (x, place), {}),
+        ("mul", (place[:, :, :1], x), {}),
         ("mul", (x, 2.5), {}),
         ("add", (x, y), {"alpha": 3}),
         ("gelu", (x,), {"approximate": "none"}),
