@@ -87,7 +87,10 @@ def _start() -> None:
 def _numbers(count: int) -> tuple[int, ...]:
     """The kernel's numbers of the threads that work with this one."""
     found: list[int] = []
-    note = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: found.append(threading.get_native_id()))
+    try:
+        note = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: found.append(threading.get_native_id()))
+    except MemoryError:  # where no memory may be executed
+        return ()
     ffi, own = library.state.ffi, threading.get_native_id()
     code = ffi.cast("void *", ctypes.cast(note, ctypes.c_void_p).value)
     library.state.library.GOMP_parallel(code, ffi.NULL, count, 0)

@@ -175,7 +175,7 @@ def mH(x: Tensor) -> Tensor:
 
 def of_columns(a: Tensor, b: Tensor) -> Tensor:
     """`mm` for the gradient of a matrix; of one column by one row, for which BLAS is slow, by generated code."""
-    return a * b if by_elements(len(b._array), a._array.size * b._array.size) else mm(a, b)
+    return a * b if by_elements(b._array.shape[0], a._array.size * b._array.size) else mm(a, b)
 
 
 def flat(x: Tensor) -> Tensor:
