@@ -144,8 +144,8 @@ def op(**options: Any) -> Callable[[Callable[..., object]], Any]:
     the kernel in torch's message about a dtype it lacks. several: where torch's parser knows several signatures, the
     fewest and the most arguments of each. Annotations of other parameters: `arguments.py`.
 
-    adds: `adds(args, grad, array)`, of a view: add the gradient, at its place, to an array that nobody else has, where
-    the pass records nothing; return whether that was done.  args: as the node's formula reads them.
+    adds: `adds(args, grad, array)`, of a view: add the gradient, at its place, to an array that nothing else holds,
+    where the pass records nothing; return whether that was done.  args: as the node's formula reads them.
 
     Facts that others ask of the record or, of composites too, by `with_fact(option)`; who has none says nothing:
     autocast: under autocast its operands are cast to the context's 16-bit type ("lower"), to float32 ("float32") or to

@@ -67,7 +67,7 @@ class Op:
     What an op does not say has its default on the class: a record is made for each of hundreds of ops at start-up.
     """
 
-    adds: Callable[..., bool] | None = None  # its gradient to an array that nobody else has
+    adds: Callable[..., bool] | None = None  # its gradient to an array that nothing else holds
     aliases: dict[str, str] = {}
     autocast: str | dict[str, str] = ""  # the type of its operands under autocast: "lower", "float32", "widest"
     blocks = ""  # how large arrays may be cut: "elements" (implied by broadcast), "rows" or "copy"

@@ -97,17 +97,17 @@ def systems(n: int, columns: int, transposed: bool) -> Callable[[str], Kernel]:
 
 
 @functools.cache
-def solved_triangles(upper: bool, unit: bool, turned: bool) -> Callable[[str], Kernel]:
+def solved_triangles(upper: bool, unit: bool, transposed: bool) -> Callable[[str], Kernel]:
     """a (count, n, n), b (count, n, columns), of given strides -> y of a y = b, in `bands(columns)` for each.
 
-    Of a one triangle is read; unit: its diagonal is 1.  By substitution, row after row.  turned: y lies (count,
-    columns, n), and part (count, n, columns) is scratch.
+    Of a one triangle is read; unit: its diagonal is 1.  By substitution, row after row.  transposed: y is stored as
+    (count, columns, n), and part (count, n, columns) is scratch.
     """
 
     def write(type: str) -> Kernel:
         k = Kernel("solved_triangles", "rows")
         a, b, out = k.array("a", type), k.array("b", type), k.array("out", type, True)
-        x = k.array("part", type, True) if turned else out
+        x = k.array("part", type, True) if transposed else out
         n, columns = k.scalar("n", "index"), k.scalar("columns", "index")
         of_a, of_b = ([k.scalar(f"{name}{i}", "index") for i in range(3)] for name in "ab")
         base, _, wide = band(k, n, columns)
@@ -130,7 +130,7 @@ def solved_triangles(upper: bool, unit: bool, turned: bool) -> Callable[[str], K
                 pivot = k.load(a, line + row(i) * of_a[2])
                 with k.each(wide) as j:
                     k.store(x, own + j, k.load(x, own + j) / pivot)
-        if turned:
+        if transposed:
             with k.loop(0, n) as i, k.each(wide) as j:
                 k.store(out, (matrix * columns + begin + j) * n + i, k.load(x, base + i * columns + j))
         return k

@@ -375,7 +375,7 @@ def size_of(array: Any) -> float:
 
 def _samples(array: Any) -> Iterator[Any]:
     """About a million of the elements, all of few, in float64, block by block: a copy of all takes as much memory again
-    where an array lies in another order than its axes, and 8 MB in float64.
+    where the strides of an array are in another order than its axes, and 8 MB in float64.
 
     The step is odd, so that each lane of the vectors is among them.
     """

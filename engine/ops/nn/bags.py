@@ -325,8 +325,8 @@ def _pooled(input, weight, starts, lengths, mode, scale_grad_by_freq, per_sample
     place = [s + i for s, n in zip(starts, lengths) for i in range(n)]
     if padding_idx is not None and input.device.type != "meta":
         values = input.tolist()
-        kept = [i for i, p in enumerate(place) if values[p] != padding_idx]
-        bag, place = [bag[i] for i in kept], [place[i] for i in kept]
+        used = [i for i, p in enumerate(place) if values[p] != padding_idx]
+        bag, place = [bag[i] for i in used], [place[i] for i in used]
     counts = [0] * len(lengths)
     for b in bag:
         counts[b] += 1
