@@ -28,6 +28,7 @@ MANY = 4096  # kinds of calls that are remembered
 FROM_ALLOCATOR = 1 << 22  # bytes from which it makes results, in 3 us: malloc retains what is smaller (`fast.py`)
 SHORT = 48  # places of a row up to which masked lanes cost less than places one by one
 COLUMNS = 8  # rows side by side from which they are worth a vector
+LINE = 128  # elements of a line of an elementwise kernel up to which its code is for lines of that many
 
 
 class Unfit(Exception):
@@ -498,14 +499,17 @@ def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
     code, layout = plan.code, plan.layout
     found = plan.host
     if found is None:
-        passed = layout.numbers()
-        entry = _entries.setdefault((code.kernel, magnitude(layout.count)), Entry())
-        found = plan.host = entry, passed, layout.count, layout.count * cpu.operations(code.kernel) // MUCH
-    entry, passed, count, work = found
-    built = ready(
-        entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=known(code.kernel, passed))
-    )
-    launched(built, arrays, [*passed, *[of(numbers) for _, of in code.numbers]], count, 1)
+        passed, count, line = layout.numbers(), layout.count, layout.sizes[-1]
+        fixed = dict(known(code.kernel, passed))
+        if 1 < len(layout.sizes) and line <= LINE:
+            fixed[f"n{len(layout.sizes) - 1}"] = line
+        own = cpu.operations(code.kernel, fixed)
+        each = 1 + cpu.line_operations(code.kernel) // (line * own)
+        entry = _entries.setdefault((code.kernel, magnitude(count)), Entry())
+        found = plan.host = entry, passed, fixed, count, each, count * each * own // MUCH
+    entry, passed, fixed, count, each, work = found
+    built = ready(entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=fixed))
+    launched(built, arrays, [*passed, *[of(numbers) for _, of in code.numbers]], count, each)
 
 
 def launched(built: cpu.Built, arrays: Sequence[Any], rest: Sequence[Any], count: int, each: int) -> None:

@@ -14,7 +14,9 @@ from engine.backends.cpu import threads
 from engine.backends.file_cache import Cache
 from engine.backends.onednn import library
 from engine.kernels import compiler, cpu, processor, team
+from engine.kernels.elementwise import collapsed, recorded
 from engine.kernels.form import Kernel, call
+from engine.ops.generated import launch
 
 pytestmark = [
     pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
@@ -79,6 +81,16 @@ def test_what_an_element_costs_tells_how_many_are_shared() -> None:
     k.store(out, k.index, call("exp", k.load(x, k.index)))
     assert cpu.operations(plus(1.0).kernel) == 3 and cpu.operations(k) == 18
     assert plus(1.0).alone == cpu.OPERATIONS // 5 and cpu.build(k).alone == cpu.OPERATIONS // 20
+
+
+def test_an_element_of_a_view_costs_what_one_of_an_array_costs() -> None:
+    """Its coordinates are found once for a line; only steps between neighbours are counted."""
+    add = lambda xp, a, b: xp.add(a, b)
+    layouts = [collapsed((6, 20), [s, (20, 1), (20, 1)]) for s in ((20, 1), (60, 1), (60, 2))]
+    made = [recorded("f", add, [np.dtype("f4")] * 2, {}, layout.classes, True).kernel for layout in layouts]
+    known = [launch.known(kernel, layout.numbers()) for kernel, layout in zip(made, layouts)]
+    assert [cpu.operations(k, n) for k, n in zip(made, known)] == [4, 4, 5]
+    assert [cpu.line_operations(k) for k in made] == [0, cpu.LINE + 3, cpu.LINE + 3]
 
 
 PROGRAM = """
