@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Kernel, Value, both, where
 
-__all__ = ["added_at", "copied", "placed", "taken"]
+__all__ = ["added_at", "copied", "moved", "placed", "taken"]
 
 
 @functools.cache
@@ -38,6 +39,30 @@ def copied(dims: int, width: int, apart: int = 0) -> Callable[[str], Kernel]:
             else:
                 with k.each(n) as j:
                     k.store(out, own * n + j, k.load(x, start + step * j))
+        return k
+
+    return write
+
+
+@functools.cache
+def moved(classes: Sequence[Class]) -> Callable[[str], Kernel]:
+    """Parts (*) of one shape are written to `out`, each from a place of its own on.  A map over their elements.
+
+    classes: of the layout (`elementwise.Layout`) of the parts, and of where their elements are in `out`.
+    """
+    parts = len(classes) - 1
+
+    def write(type: str) -> Kernel:
+        k = Kernel("moved", "map")
+        given = [k.array(f"x{n}", type, dense=classes[n] == "dense") for n in range(parts)]
+        out = k.array("out", type, True)
+        walk = Walk(k, classes)
+        walk.parameters()
+        starts = [k.scalar(f"start{n}", "index") for n in range(parts)]
+        values = [k.load(x, walk.offset(n, k.index)) for n, x in enumerate(given)]
+        to = walk.offset(parts, k.index)
+        for start, value in zip(starts, values):
+            k.store(out, start + to, value)
         return k
 
     return write

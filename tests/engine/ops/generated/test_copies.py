@@ -61,6 +61,40 @@ def test_repeating_each_takes_the_dim_of_a_slice() -> None:
     assert made.tolist() == [[[0, 0], [1, 1], [2, 2]], [[3, 3], [4, 4], [5, 5]]]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool", "complex64"])
+def test_joined(dtype: str) -> None:
+    """Arrays and views, of one shape by one launch."""
+    x, y, z = ((a * 3).astype(dtype) for a in arrays((2, 3, 4), (2, 1, 4), (2, 5, 4)))
+    for given, dim in (([x, y, z], 1), ([x, x], -1), ([y] * 11, 0), ([z[:, ::-1], x[:, :, ::2].repeat(2, 2)], 1)):
+        agree("cat", given, dim)
+        agree("cat", [a.transpose(2, 0, 1) for a in given], (dim + 1) % 3)
+    wide = np.arange(2 * 3 * 200).reshape(2, 3, 200).astype(dtype)
+    agree("cat", [wide[..., :90], wide[..., 90:180], wide[:, ::2, :7].repeat(2, 1)[:, :3]], -1)
+    agree("cat", [wide[..., :90], np.broadcast_to(wide[:, :1, :90], (2, 3, 90))], 1)
+    for dim in (0, 1, 2, 3, -1):
+        agree("stack_tensors", [x, x[::-1], x[:, :, ::-1]], dim)
+        agree("stack_tensors", [wide[..., 1::2], wide[..., ::2]], dim)
+    agree("stack_tensors", [x[0, 0, 0].reshape(())] * 3, 0)
+
+
+def test_what_is_left_of_joined() -> None:
+    x, z = (a.astype("f4") for a in arrays((2, 3, 4), (2, 5, 4)))
+    image = np.zeros((2, 3, 5, 6), "f4").transpose(0, 3, 1, 2)  # channels-last: so is the result
+    for given in ([x, x[:, :0]], [x, z.transpose(0, 2, 1)], [x, np.zeros((2, 1, 5), "f4")], [x, x.astype("f8")], [image] * 2):
+        assert left("cat", given, 1)
+    for given in ([x, z], [x[:0]] * 2, [x.astype("c16")] * 2):
+        assert left("stack_tensors", given, 1)
+
+
+def test_views_are_joined_by_a_direct_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen = [], copies.launch.launched
+    monkeypatch.setattr(copies.launch, "launched", lambda *args: (made.append(len(args[1])), seen(*args)))
+    (x,) = arrays((64, 64))
+    variant = OPS["cat"].kernels["direct"]
+    assert variant(np, [x[:, :32], x[:, 32:]], 1).tolist() == x.tolist()
+    assert made == [3]  # two parts and the result, at once
+
+
 VIEWS = [
     lambda x: x.transpose(0, 2, 1, 3),
     lambda x: x[:, ::-1],
