@@ -95,16 +95,24 @@ def operations(kernel: Kernel, known: Mapping[str, int] | None = None) -> int:
         near = lambda s: s.op == "add" or any(a.name in (known or {}) for a in s.args if a.constant is None)
         once |= {id(s): s for s in kernel.body if isinstance(s, Do) and s.result.type == "index" and near(s)}
 
+    def cost(s: Statement) -> int:
+        offset = isinstance(s, Do) and s.result.type == "index" and kernel.shape != "map"  # a loop's own work
+        return 0 if isinstance(s, Once) or offset or id(s) in once else _COSTS.get(getattr(s, "op", ""), 1)
+
     def count(body: Sequence[Statement], depth: int) -> None:
+        beside, ends = any(isinstance(s, Each) for s in body), 0
         for s in body:
+            if beside and isinstance(s, Loop) and not any(isinstance(t, Loop | Each) for t in s.body):
+                ends = max(ends, sum(map(cost, s.body)))  # of other places than `each` has
+                continue
             if isinstance(s, Loop | Each | Reduce):
                 count(s.body, depth + 1)
                 found[depth + 1] += isinstance(s, Reduce)
             elif isinstance(s, When):
                 count(s.body, depth)
-            offset = isinstance(s, Do) and s.result.type == "index" and kernel.shape != "map"  # a loop's own work
-            if not isinstance(s, Once) and not offset and id(s) not in once:
-                found[depth] = found.get(depth, 0) + _COSTS.get(getattr(s, "op", ""), 1)
+            found[depth] = found.get(depth, 0) + cost(s)
+        if ends:
+            found[depth + 1] = max(found[depth + 1], ends)
 
     count(kernel.body, 0)
     return max(1, found[max(found)])
