@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Kernel, Value, both, where
 
-__all__ = ["added_at", "copied", "moved", "placed", "taken"]
+__all__ = ["added_at", "copied", "looked_up", "moved", "outside", "placed", "taken"]
 
 
 @functools.cache
@@ -154,3 +154,42 @@ def taken(type: str) -> Kernel:
     with k.each(after) as j:
         k.store(out, own + j, k.load(x, base + j))
     return k
+
+
+@functools.cache
+def outside(index: str) -> Callable[[str], Kernel]:
+    """index (count), of a type -> 1 where one of them is not from 0 to n - 1, else 0.  There is one row."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("outside", "rows")
+        places, wrong = k.array("places", index), k.array("wrong", "int32", True)
+        n, count = k.scalar("n", "index"), k.scalar("length", "index")
+        zero, one = k.constant(0, "int32"), k.constant(1, "int32")
+
+        def bad(j: Value) -> Value:
+            place = k.cast(k.load(places, j), "index")
+            return where(both(place >= 0, place < n), zero, one)
+
+        found = k.reduce("max", count, bad)
+        with k.once():
+            k.store(wrong, k.index, found)
+        return k
+
+    return write
+
+
+@functools.cache
+def looked_up(index: str) -> Callable[[str], Kernel]:
+    """x (n, after), index (count), of a type -> (count, after); 0 stands for indices outside.  Rows are `count`."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("looked_up", "rows")
+        x, places, out = k.array("x", type), k.array("places", index), k.array("out", type, True)
+        n, after = k.scalar("n", "index"), k.scalar("after", "index")
+        place, zero = k.cast(k.load(places, k.index), "index"), k.constant(0, "index")
+        base, own = where(both(place >= 0, place < n), place, zero) * after, k.index * after
+        with k.each(after) as j:
+            k.store(out, own + j, k.load(x, base + j))
+        return k
+
+    return write

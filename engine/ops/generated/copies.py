@@ -24,7 +24,8 @@ from engine.kernels.elementwise import collapsed
 from engine.kernels.form import Kernel
 from engine.ops import joining, rearranging
 from engine.ops.generated import launch
-from engine.ops.generated.layers import prepared
+from engine.ops.generated.layers import prepared, run
+from engine.ops.nn import embedding
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
 _WRITTEN = 128  # bytes of a line that are written out
@@ -365,6 +366,20 @@ def taken(array: Any, index: Any, axis: int) -> Any:
 
 if processor.available():
     relayout.providers.taken = taken
+
+
+@kernel(embedding.embedding, "cpu")
+def _embedding(xp, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    if weight.ndim != 2 or not weight.size or not indices.size or indices.dtype.name not in ("int32", "int64"):
+        return NotImplemented
+    if weight.itemsize not in (1, 2, 4, 8) or not weight.flags.c_contiguous or not indices.flags.c_contiguous:
+        return NotImplemented
+    (n, after), count, kind = weight.shape, indices.size, indices.dtype.name
+    wrong, made = xp.empty((1,), np.dtype("int32")), xp.empty((*indices.shape, after), weight.dtype)
+    run(copies.outside(kind), [indices, wrong], [n, count], 1, count, kind)
+    launch.refuse_if(wrong)
+    run(copies.looked_up(kind), [weight, indices, made], [n, after], count, after, f"uint{8 * weight.itemsize}")
+    return made
 
 
 @kernel(rearranging.repeat, "cpu", only_launches=True)

@@ -7,7 +7,7 @@ releases the interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -51,13 +51,15 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     else:
         plain = lambda xp, *args: variant(xp, *args[:count], **dict(zip(names, args[count:])))
         there = lambda *args: present(np, *args[:count], **dict(zip(names, args[count:])))
-    return function_for(record.name, plain, there)
+    return function_for(record.name, plain, there, [record.params.index(p) for p in record.large_by])
 
 
-def function_for(name: str, plain: Callable[..., Any], there: Callable[..., Any]) -> Callable[..., Any] | None:
+def function_for(
+    name: str, plain: Callable[..., Any], there: Callable[..., Any], sized: Sequence[int] = ()
+) -> Callable[..., Any] | None:
     """The builtin function for calls that `plain` does by launches alone: plain(array module, *args).
 
-    there(*args): the route without.
+    there(*args): the route without.  sized: the numbers of the operands whose elements are counted, by default all.
     """
     if not direct.readable():
         return None
@@ -65,9 +67,9 @@ def function_for(name: str, plain: Callable[..., Any], there: Callable[..., Any]
 
     def offer(*args: Any) -> Any:
         size, parts = 0, []
-        for a in args:
+        for place, a in enumerate(args):
             if a.__class__ is np.ndarray:
-                size = max(size, a.size)
+                size = size if sized and place not in sized else max(size, a.size)
                 parts.append((a.dtype, a.shape, a.strides))
             elif a.__class__ in _PLAIN:
                 parts.append((a.__class__, a or str(a)))  # -0.0 equals 0.0, and is another number

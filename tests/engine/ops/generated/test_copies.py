@@ -95,6 +95,30 @@ def test_views_are_joined_by_a_direct_launch(monkeypatch: pytest.MonkeyPatch) ->
     assert made == [3]  # two parts and the result, at once
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_rows_of_a_table(dtype: str, kind: str) -> None:
+    (table,) = arrays((9, 5))
+    for index in (np.array([[0, 8, 3], [3, 1, 1]], kind), np.array(4, kind), np.array([[7]], kind)):
+        agree("embedding", (table * 9).astype(dtype), index)
+
+
+def test_indices_outside_of_a_table_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    (table,) = arrays((9, 5))
+    variant = OPS["embedding"].kernels["cpu"]
+    for bad in ([0, 9], [-1, 2], [1 << 40, 0]):
+        with pytest.raises(copies.launch.Unfit):
+            variant(np, table, np.array(bad))
+    for given in ((table.T, np.array([1])), (table, np.array([], "int64")), (table, np.arange(6)[::2])):
+        assert variant(np, *given) is NotImplemented
+    weight, index = engine.ones(9, 5), engine.zeros(2, dtype=engine.int64)
+    for _ in range(600):
+        engine.nn.functional.embedding(index, weight)
+    index[1] = 9
+    with pytest.raises(IndexError, match="index out of range in self"):
+        engine.nn.functional.embedding(index, weight)
+
+
 VIEWS = [
     lambda x: x.transpose(0, 2, 1, 3),
     lambda x: x[:, ::-1],
