@@ -16,13 +16,13 @@ import numpy as np
 
 from engine.backends.cpu import relayout
 from engine.core.checks import wrap_dim
-from engine.core.layouts import channels_last, channels_last_3d, is_in_format
+from engine.core.layouts import channels_last, channels_last_3d, contiguous_format, is_in_format
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import copies, cpu, processor
 from engine.kernels.elementwise import collapsed
 from engine.kernels.form import Kernel
-from engine.ops import joining, rearranging
+from engine.ops import copying, joining, rearranging, shape
 from engine.ops.generated import launch
 from engine.ops.generated.layers import prepared, run
 from engine.ops.nn import embedding
@@ -53,7 +53,7 @@ def _lines(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], lis
 
 
 class _Plan(NamedTuple):
-    """A kernel for a layout, its numbers, rows, and elements of each."""
+    """A kernel for a layout, its numbers, rows, and the elements, or lines that are written out, of each."""
 
     write: Callable[[str], Kernel]
     numbers: list[int]
@@ -87,8 +87,10 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
             outer, apart = [*outer, lines], [*apart, line]
         between, width = step, 8 if n % 8 == 0 else 4
         lines, line, n = n // width, step * width, width
-    write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0, between)
-    return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
+    written = n * item <= _WRITTEN  # whose operations are counted for a line
+    write = copies.copied(len(outer), n if written else 0, between)
+    each = lines if written else lines * n
+    return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), each, f"uint{8 * item}")
 
 
 def _arranged(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int], made_shape: Sequence[int]) -> Any:
@@ -102,7 +104,7 @@ def _arranged(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int], mad
     if found is None:
         return NotImplemented
     made = xp.empty(tuple(made_shape), x.dtype)
-    built = launch.ready(entry, found.rows * found.each, build)
+    built = launch.ready(entry, made.size, build)
     launch.launched(built, [x, made], found.numbers, found.rows, found.each)
     return made
 
@@ -397,6 +399,21 @@ def _repeat(xp, input, repeats):
 def _repeat_each(xp, input, repeats, dim):
     shape = (*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :])
     return _arranged(xp, input, shape, (*input.strides[: dim + 1], 0, *input.strides[dim + 1 :]), shape)
+
+
+# --- copies of few elements; those of more are `relayout.py`'s, which has the kernels above
+
+
+@kernel(copying.clone, "direct", serves=lambda *_: False)
+def _clone(xp, input, *, memory_format=None):
+    if memory_format is not contiguous_format and not (memory_format is None and input.flags.c_contiguous):
+        return NotImplemented
+    return _arranged(xp, input, input.shape, input.strides, input.shape)
+
+
+@kernel(shape.reshape_copy, "direct", serves=lambda *_: False)
+def _reshape_copy(xp, input, shape):
+    return _arranged(xp, input, input.shape, input.strides, shape)
 
 
 # --- joined

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.fast import fast
-from engine.core import dtypes
+from engine.core import dtypes, layouts
 from engine.core.lru import LRU
 from engine.dispatch import Op
 from engine.kernels import compiler, cpu, direct
@@ -30,7 +30,7 @@ FEW = 1 << 15  # elements of operands up to which an op's own code runs however 
 MOST = OPERATIONS << 2  # operations of a launch for those
 MANY = 4096  # kinds of calls that are counted
 _REFUSED = 1 << 30
-_PLAIN = (float, int, bool, str, type(None), tuple, dtypes.dtype)
+_PLAIN = (float, int, bool, str, type(None), tuple, dtypes.dtype, layouts.memory_format)
 
 
 def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -80,7 +80,13 @@ def test_joined(dtype: str) -> None:
 def test_what_is_left_of_joined() -> None:
     x, z = (a.astype("f4") for a in arrays((2, 3, 4), (2, 5, 4)))
     image = np.zeros((2, 3, 5, 6), "f4").transpose(0, 3, 1, 2)  # channels-last: so is the result
-    for given in ([x, x[:, :0]], [x, z.transpose(0, 2, 1)], [x, np.zeros((2, 1, 5), "f4")], [x, x.astype("f8")], [image] * 2):
+    for given in (
+        [x, x[:, :0]],
+        [x, z.transpose(0, 2, 1)],
+        [x, np.zeros((2, 1, 5), "f4")],
+        [x, x.astype("f8")],
+        [image] * 2,
+    ):
         assert left("cat", given, 1)
     for given in ([x, z], [x[:0]] * 2, [x.astype("c16")] * 2):
         assert left("stack_tensors", given, 1)
@@ -285,3 +291,28 @@ def test_additions_that_are_left() -> None:
         (grad[0], array, (True, 0)),
     ):
         assert not copies.added(to, given, index)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_copies_of_few_elements_are_direct_launches(view: Any) -> None:
+    x = view(np.arange(6 * 10 * 14 * 40, dtype="f4").reshape(6, 10, 14, 40))
+    served = copies._planned(x.shape, x.strides, 4) is not None
+    clone, reshape = (OPS[name].kernels["direct"] for name in ("clone", "reshape_copy"))
+    made = (
+        clone(np, x, memory_format=engine.contiguous_format),
+        reshape(np, x, (x.size // 2, 2) if x.size % 2 == 0 else (x.size,)),
+    )
+    for found in made:
+        assert (found is not NotImplemented) is served
+        assert not served or (found.flags.c_contiguous and np.array_equal(found.reshape(x.shape), x))
+    assert clone(np, x) is NotImplemented or x.flags.c_contiguous  # such a copy has the order of the view
+    whole = np.arange(6.0).reshape(2, 3)
+    assert np.array_equal(clone(np, whole), whole) and not np.shares_memory(clone(np, whole), whole)
+
+
+def test_the_work_of_a_copy_is_that_of_its_lines() -> None:
+    """A line that is written out is one step of a loop, whose operations are those of all its elements."""
+    x = np.zeros((2, 8, 4096), "f4")
+    frames = np.lib.stride_tricks.sliding_window_view(x, 16, -1)[:, :, ::8]
+    plan = copies._planned(frames.shape, frames.strides, 4)
+    assert plan is not None and plan.rows * plan.each * 16 == frames.size
