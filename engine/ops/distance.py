@@ -41,7 +41,7 @@ def _euclidean_formula(
     return first, (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(x2_shape)
 
 
-@op(public=False, method=False, node="CdistBackward0")
+@op(public=False, method=False, node="CdistBackward0", large=4096)
 @joint_derivative("x1", "x2", by=_euclidean_formula)
 @samples(
     lambda t: [
