@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu.relayout import in_c_order
 from engine.core.checks import wrap_dim
 from engine.dispatch import OPS, kernel
 from engine.kernels import cpu, layers, rows
@@ -251,11 +252,17 @@ def _parameters(xp: Any, arrays: Any, vectors: Any, shape: Any, width: int) -> l
     return results
 
 
+def _by_rows(*arrays: Any) -> list[Any]:
+    """The arrays; of those whose last dim is no line of memory, copies: a kernel of rows that lie side by side is slow
+    where other operands have rows that do not."""
+    return [a if not a.ndim or a.strides[-1] == a.itemsize else in_c_order(a) for a in arrays]
+
+
 @kernel(norm.native_layer_norm_backward, "cpu", only_launches=True)
 def _layer_norm_backward(
     xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5, parameters=True
 ):
-    shape = tuple(normalized_shape)
+    shape, (grad_output, input) = tuple(normalized_shape), _by_rows(grad_output, input)
     if not plain(input, grad_output, mean, rstd, weight):
         by_rows = OPS["native_layer_norm_backward"].kernels["cuda"]
         return by_rows(xp, grad_output, input, mean, rstd, weight, shape, eps, parameters)
@@ -268,7 +275,7 @@ def _layer_norm_backward(
 
 @kernel(rms.rms_norm_backward, "cpu", only_launches=True)
 def _rms_norm_backward(xp, grad_output, input, rstd, weight=None, normalized_shape=(), eps=1e-5):
-    shape = tuple(normalized_shape)
+    shape, (grad_output, input) = tuple(normalized_shape), _by_rows(grad_output, input)
     if not plain(input, grad_output, rstd, weight):
         by_rows = OPS["rms_norm_backward"].kernels["cuda"]
         return by_rows(xp, grad_output, input, rstd, weight, shape, eps)
