@@ -27,7 +27,7 @@ from engine.ops.nn import vision
 from engine.ops.norm import groups as norm_groups
 from engine.ops.norm import rms
 
-_FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
+FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 _WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
 _FEW_ARRAYS = 12
 _entries: dict[Any, launch.Entry] = {}
@@ -37,7 +37,7 @@ def plain(*arrays: Any) -> bool:
     """Return whether all are contiguous, of one float type, and the first has elements."""
     first = arrays[0]
     return bool(
-        first.dtype in _FLOATS
+        first.dtype in FLOATS
         and first.size
         and all(a is None or (a.dtype == first.dtype and a.flags.c_contiguous) for a in arrays)
     )
@@ -72,7 +72,7 @@ def prepared(
 
 def product(xp: Any, a: Any, b: Any) -> Any:
     """a (n, k) @ b (k, m) -> (n, m), of few elements, however they lie."""
-    if a.dtype != b.dtype or a.dtype not in _FLOATS or not a.size or not b.size:
+    if a.dtype != b.dtype or a.dtype not in FLOATS or not a.size or not b.size:
         return NotImplemented
     made, each = xp.empty((a.shape[0], b.shape[1]), a.dtype), a.shape[1] * b.shape[1]
     steps = [s // a.itemsize for s in (*a.strides, *b.strides)]
