@@ -30,7 +30,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
     "count,units,steps,members",
-    [(1, 64, 50, 1), (3, 20, 7, 2), (1, 4, 1, 2), (7, 12, 9, 1), (5, 8, 3, 2), (7, 8, 8, 3)],
+    [(1, 64, 50, 1), (3, 20, 7, 2), (1, 4, 1, 2), (7, 12, 9, 1), (5, 8, 3, 2), (7, 8, 8, 3), (32, 8, 2, 2)],
 )
 def test_forward_and_backward(
     count: int, units: int, steps: int, members: int, reverse: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
@@ -80,7 +80,7 @@ def test_inference_that_is_left() -> None:
     draw = lambda *shape: np.ones(shape, "float32")
     assert layer(np, draw(0, 5), draw(2, 8), draw(2, 8), draw(32, 5), draw(32, 8)) is NotImplemented  # no step
     assert layer(np, draw(2, 5), draw(2, 6), draw(2, 6), draw(24, 5), draw(24, 6), None, 1) is NotImplemented
-    assert layer(np, draw(8, 5), draw(8, 8), draw(8, 8), draw(32, 5), draw(32, 8), None, 1) is NotImplemented
+    assert layer(np, draw(33, 5), draw(33, 8), draw(33, 8), draw(32, 5), draw(32, 8), None, 1) is NotImplemented
 
 
 def test_what_is_left() -> None:
@@ -91,8 +91,8 @@ def test_what_is_left() -> None:
     assert layer(np, draw(3, 32), *state, None, (2, 1), False) is NotImplemented  # of two lengths
     assert layer(np, draw(4, 32), *state[:2], draw(32, 3), draw(3, 8), (2, 2), False) is NotImplemented  # projected
     assert layer(np, draw(4, 24), draw(2, 6), draw(2, 6), draw(24, 6), None, (2, 2), False) is NotImplemented
-    many = draw(8, 8), draw(8, 8), draw(32, 8)
-    assert layer(np, draw(8, 32), *many, None, (8,), False) is NotImplemented
+    many = draw(33, 8), draw(33, 8), draw(32, 8)
+    assert layer(np, draw(33, 32), *many, None, (33,), False) is NotImplemented
 
 
 def test_modules_take_them() -> None:
