@@ -131,13 +131,14 @@ def _lstm_layer_backward(
     batch_sizes=(),
     reverse=False,
 ):
-    found = _few(h0, weight, projection, batch_sizes, grad_output, grad_h, grad_c, c0, output, activations, cells)
+    grads = [xp.ascontiguousarray(g) for g in (grad_output, grad_h, grad_c)]  # parts of those of both directions
+    found = _few(h0, weight, projection, batch_sizes, *grads, c0, output, activations, cells)
     if found is None:
         return NotImplemented
     count, size, steps = found
-    of_gates, of_h, of_c = xp.empty(activations.shape, h0.dtype), _in_lines(grad_h), grad_c.copy()
+    of_gates, of_h, of_c = xp.empty(activations.shape, h0.dtype), _in_lines(grads[1]), grads[2].copy()
     before, states = (_before(xp, first, rest, reverse) for first, rest in ((c0, cells), (h0, output)))
-    given = [activations, cells, before, _matrix(weight, steps), grad_output, of_h, of_c, of_gates]
+    given = [activations, cells, before, _matrix(weight, steps), grads[0], of_h, of_c, of_gates]
     _run(recurrent.lstm_layer_backward, given, _walk(size, count, steps, reverse), 4)
     return of_gates, of_h.copy(), of_c, _product(xp, of_gates.T, states), xp.zeros((0,), h0.dtype)
 

@@ -46,7 +46,8 @@ def test_forward_and_backward(
     want = forward.kernel(np, *given, *more)
     for a, b in zip(variant_of(forward)(np, *given, *more), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 if dtype == "float32" else 1e-13)
-    grads = draw(rows, units), draw(count, units), draw(count, units)
+    both = draw(rows, 2 * units)  # of two directions
+    grads = both[:, units:] if reverse else both[:, :units], draw(count, units), draw(count, units)
     given = *grads, *given, want[0], *want[3:]
     found, want = variant_of(backward)(np, *given, *more), backward.kernel(np, *given, *more)
     for a, b in zip(found, want, strict=True):
