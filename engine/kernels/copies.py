@@ -7,8 +7,20 @@ from collections.abc import Callable, Sequence
 
 from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Kernel, Value, both, where
+from engine.kernels.jobs import Jobs
+from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["added_at", "copied", "looked_up", "moved", "outside", "placed", "taken"]
+__all__ = [
+    "TRANSPOSED_PARAMETERS",
+    "added_at",
+    "copied",
+    "looked_up",
+    "moved",
+    "outside",
+    "placed",
+    "taken",
+    "transposed",
+]
 
 
 @functools.cache
@@ -193,3 +205,26 @@ def looked_up(index: str) -> Callable[[str], Kernel]:
         return k
 
     return write
+
+
+TRANSPOSED_PARAMETERS = ("x", "out", "bands", "rows", "pitch", "apart", "out_pitch", "out_apart")
+
+
+@in_llvm
+def transposed(lanes: int) -> Jobs:
+    """x (count, rows, columns) -> out (count, columns, rows), of float32; of bands begin..end of `lanes` columns each.
+
+    bands: those of a matrix; rows: a multiple of `lanes`, so that squares of so many are read and written as vectors;
+    pitch, apart: elements from one row, and from one matrix, to the next.
+    """
+    k = Jobs("transposed", lanes, TRANSPOSED_PARAMETERS, 2)
+    x, out = k.arrays
+    bands, rows, pitch, apart, out_pitch, out_apart = k.numbers.values()
+    with k.loop(k.begin, k.end) as job:
+        matrix, column = job // bands, job % bands * lanes
+        source, target = k.view(x, matrix * apart + column), k.view(out, matrix * out_apart + column * out_pitch)
+        with k.loop(0, rows, lanes) as row:
+            lines = [k.vector(source, (row + n) * pitch) for n in range(lanes)]
+            for n, line in enumerate(k.transposed(lines)):
+                k.store(target, out_pitch * n + row, line)
+    return k

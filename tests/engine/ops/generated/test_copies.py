@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.backends.cpu import relayout
+from engine.backends.cpu import relayout, threads
 from engine.dispatch import OPS
 from engine.kernels import processor
 from engine.ops.generated import copies
@@ -160,6 +160,47 @@ def test_copies_of_views(view: Any, dtype: str) -> None:
 def test_copies_of_few_neighbours_far_apart(shape: tuple[int, ...]) -> None:
     (x,) = arrays(shape)
     np.testing.assert_array_equal(relayout.contiguous(x.transpose(0, 2, 3, 1)), x.transpose(0, 2, 3, 1))
+
+
+TRANSPOSED = [
+    lambda x: x[:32, :48].T,
+    lambda x: x[:50, :37].T,  # neither is a multiple of a vector
+    lambda x: x[1:90:3, 5:40].T,
+    lambda x: x[:90].reshape(3, 30, 70).transpose(0, 2, 1),
+    lambda x: x[:96].reshape(2, 2, 24, 70)[:, 1].transpose(0, 2, 1),
+    lambda x: x[:96].reshape(2, 48, 7, 10).transpose(0, 2, 3, 1),
+    lambda x: np.broadcast_to(x[:40].T, (3, 70, 40)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("view", TRANSPOSED)
+def test_transposed_matrices(view: Any, members: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits are copied as they are, in squares and beside them; members: threads, which share many."""
+    monkeypatch.setattr(threads, "get_num_threads", lambda: members)
+    monkeypatch.setattr(copies, "_SHARE", 1000)
+    (x,) = arrays((100, 70))
+    x = np.ascontiguousarray((x * 9).astype(dtype))
+    x.view("uint32")[0, :3] = 0x7F800001, 0x80000000, 0xFFC00123  # nan that signals, -0.0
+    wanted = view(x)
+    made = copies.contiguous(wanted)
+    assert made.flags.c_contiguous and made.dtype == x.dtype
+    np.testing.assert_array_equal(made.view("uint32"), wanted.copy().view("uint32"))
+    target = np.empty(wanted.shape, dtype)
+    if copies.transposed(target, wanted):
+        np.testing.assert_array_equal(target.view("uint32"), made.view("uint32"))
+
+
+def test_transposed_matrices_that_are_left() -> None:
+    (x,) = arrays((40, 30))
+    x = x.astype("float32")
+    target = np.empty((30, 40), "float32")
+    assert copies.contiguous(x.T) is not NotImplemented and copies.transposed(target, x.T)
+    np.testing.assert_array_equal(target, x.T)
+    assert not copies.transposed(target, x[::-1].T), "rows in the other order"
+    assert not copies.transposed(target.astype("float64"), x.T.astype("float64"))
+    assert not copies.transposed(target[:3], x.T[:3]), "fewer than a vector has lanes"
 
 
 def test_gradients_that_repeat_a_row_are_copied() -> None:

@@ -173,7 +173,10 @@ def test_gradients_of_normalized_rows(shape: tuple[int, ...], last: int, dtype: 
         agree("native_layer_norm_backward", g, x + 3, mean, rstd, w, size, 0.1, False)
         agree("rms_norm_backward", g, x, rstd, w, size, 0.1)
         if len(shape) > last:
-            agree("native_layer_norm_backward", np.asfortranarray(g), x + 3, mean, rstd, w, size, 0.1)
+            across = np.asfortranarray(g), np.asfortranarray(x + 3)
+            agree("native_layer_norm_backward", across[0], x + 3, mean, rstd, w, size, 0.1)
+            agree("native_layer_norm_backward", *across, mean, rstd, w, size, 0.1)
+            agree("rms_norm_backward", g, across[1], rstd, w, size, 0.1)
     half = x.astype("float16"), g.astype("float16")
     if len(shape) > last:
         agree(
