@@ -6,8 +6,12 @@ import functools
 from collections.abc import Callable
 
 from engine.kernels.form import Kernel, Value, both, where
+from engine.kernels.jobs import Jobs, least
+from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["added_at", "copied", "placed", "taken"]
+__all__ = ["TRANSPOSED", "added_at", "copied", "placed", "taken", "transposed"]
+
+TRANSPOSED = ("source", "target", "rows", "columns", "step_outer", "step_column")
 
 
 @functools.cache
@@ -128,4 +132,27 @@ def taken(type: str) -> Kernel:
     base, own = line * after, k.index * after
     with k.each(after) as j:
         k.store(out, own + j, k.load(x, base + j))
+    return k
+
+
+@in_llvm
+def transposed(lanes: int) -> Jobs:
+    """Matrices in the order of the other dim: source, whose columns are runs of memory, -> target (*, rows, columns).
+
+    A job is `lanes` rows of one matrix, by squares, of which the last overlap the ones before.  Both dims have as many
+    elements at least, of 4 bytes.
+    """
+    k = Jobs("transposed", lanes, TRANSPOSED, 2)
+    (source, target), a = k.arrays, k.numbers
+    rows, columns, step = a["rows"], a["columns"], a["step_column"]
+    bands = (rows + lanes - 1) // lanes
+    with k.loop(k.begin, k.end) as job:
+        number, first = job // bands, least(job % bands * lanes, rows - lanes)
+        given = k.view(source, number * a["step_outer"] + first)
+        own = k.view(target, (number * rows + first) * columns)
+        with k.loop(0, columns, lanes) as c:
+            at = least(c, columns - lanes)
+            square = k.transposed([k.vector(given, (at + n) * step) for n in range(lanes)])
+            for n, values in enumerate(square):
+                k.store(own, columns * n + at, values)
     return k
