@@ -46,7 +46,8 @@ def _cropped(tensor, size):
     return tensor
 
 
-def _convolution_grads(grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups):
+def convolution_grads(grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups):
+    """The gradients of input, weight and bias from that of the output; None for those that `needs` does not ask for."""
     geometry = (stride, padding, dilation, groups)
     of_input = of_weight = None
     if needs[0]:
@@ -100,7 +101,7 @@ def _zeros(values):
     autocast="lower",
     flops=("convolution", flops.convolution),
 )
-@joint_derivative("input", "weight", "bias", by=_convolution_grads)
+@joint_derivative("input", "weight", "bias", by=convolution_grads)
 @array_derivative(by=moving(pointwise.gradients))
 @samples(
     lambda t: (
