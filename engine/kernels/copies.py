@@ -7,20 +7,12 @@ from collections.abc import Callable, Sequence
 
 from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Kernel, Value, both, where
-from engine.kernels.jobs import Jobs
+from engine.kernels.jobs import Jobs, least
 from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = [
-    "TRANSPOSED_PARAMETERS",
-    "added_at",
-    "copied",
-    "looked_up",
-    "moved",
-    "outside",
-    "placed",
-    "taken",
-    "transposed",
-]
+__all__ = ["TRANSPOSED", "added_at", "copied", "looked_up", "moved", "outside", "placed", "taken", "transposed"]
+
+TRANSPOSED = ("source", "target", "rows", "columns", "step_outer", "step_column")
 
 
 @functools.cache
@@ -207,24 +199,24 @@ def looked_up(index: str) -> Callable[[str], Kernel]:
     return write
 
 
-TRANSPOSED_PARAMETERS = ("x", "out", "bands", "rows", "pitch", "apart", "out_pitch", "out_apart")
-
-
 @in_llvm
 def transposed(lanes: int) -> Jobs:
-    """x (count, rows, columns) -> out (count, columns, rows), of float32; of bands begin..end of `lanes` columns each.
+    """Matrices in the order of the other dim: source, whose columns are runs of memory, -> target (*, rows, columns).
 
-    bands: those of a matrix; rows: a multiple of `lanes`, so that squares of so many are read and written as vectors;
-    pitch, apart: elements from one row, and from one matrix, to the next.
+    A job is `lanes` rows of one matrix, by squares, of which the last overlap the ones before.  Both dims have as many
+    elements at least, of 4 bytes.
     """
-    k = Jobs("transposed", lanes, TRANSPOSED_PARAMETERS, 2)
-    x, out = k.arrays
-    bands, rows, pitch, apart, out_pitch, out_apart = k.numbers.values()
+    k = Jobs("transposed", lanes, TRANSPOSED, 2)
+    (source, target), a = k.arrays, k.numbers
+    rows, columns, step = a["rows"], a["columns"], a["step_column"]
+    bands = (rows + lanes - 1) // lanes
     with k.loop(k.begin, k.end) as job:
-        matrix, column = job // bands, job % bands * lanes
-        source, target = k.view(x, matrix * apart + column), k.view(out, matrix * out_apart + column * out_pitch)
-        with k.loop(0, rows, lanes) as row:
-            lines = [k.vector(source, (row + n) * pitch) for n in range(lanes)]
-            for n, line in enumerate(k.transposed(lines)):
-                k.store(target, out_pitch * n + row, line)
+        number, first = job // bands, least(job % bands * lanes, rows - lanes)
+        given = k.view(source, number * a["step_outer"] + first)
+        own = k.view(target, (number * rows + first) * columns)
+        with k.loop(0, columns, lanes) as c:
+            at = least(c, columns - lanes)
+            square = k.transposed([k.vector(given, (at + n) * step) for n in range(lanes)])
+            for n, values in enumerate(square):
+                k.store(own, columns * n + at, values)
     return k

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.backends.cpu import relayout, threads
+from engine.backends.cpu import relayout
 from engine.core.checks import wrap_dim
 from engine.core.layouts import channels_last, channels_last_3d, contiguous_format, is_in_format
 from engine.core.lru import LRU
@@ -23,9 +23,9 @@ from engine.kernels import copies, cpu, processor
 from engine.kernels.elementwise import collapsed
 from engine.kernels.form import Kernel
 from engine.ops import copying, joining, rearranging, shape
-from engine.ops.generated import launch
+from engine.ops.generated import launch, transposes
 from engine.ops.generated.layers import prepared, run
-from engine.ops.generated.route import address, lanes, linked, packed, shared
+from engine.ops.generated.route import lanes
 from engine.ops.nn import embedding
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
@@ -34,24 +34,7 @@ _APART = 4  # elements from one neighbour to the next up to which they are writt
 _LONG = 1 << 14  # elements of a line that is cut
 _PARTS = 16  # rows at least, where there are so many
 _NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
-_SHARE = 1 << 17  # elements of transposed matrices that threads share
 _SEVERAL = 16  # neighbours that may be farther apart, where the lines beside them are near: as many runs are read
-
-
-def _lines(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Sizes and strides with dims that are one run, or one step, joined."""
-    sizes: list[int] = []
-    steps: list[int] = []
-    for n, s in zip(shape, strides):
-        if n == 1:
-            continue
-        if sizes and steps[-1] == n * s:
-            sizes[-1] *= n
-            steps[-1] = s
-        else:
-            sizes.append(n)
-            steps.append(s)
-    return sizes or [1], steps or [0]
 
 
 class _Plan(NamedTuple):
@@ -68,7 +51,7 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
     """The copy of what has these strides in bytes; None for what is left to other copies."""
     if item not in (1, 2, 4, 8) or 0 in shape or any(s % item for s in strides):
         return None
-    sizes, steps = _lines(shape, strides)
+    sizes, steps = transposes.joined(shape, strides)
     far = abs(steps[-1]) > _NEAR
     if len(sizes) > _DIMS or (far and not (sizes[-1] <= _SEVERAL and len(sizes) > 1 and abs(steps[-2]) <= _NEAR)):
         return None
@@ -143,74 +126,21 @@ def contiguous(x: Any) -> Any:
     return _tried("contiguous", entry, build, copy, lambda: relayout.plainly(x), x.size, found.type)
 
 
-_squares: LRU[Any, Any] = LRU(4096)
 _transposing = launch.Entry()
 
 
 def _of_transposed(x: Any) -> Any:
     """`contiguous` of transposed matrices."""
-    if not _of_squares(x):
+    if not transposes.serves(x):
         return NotImplemented
-    made = _made(x.shape, x.dtype, x.size)
-    return _by_squares(made, x)
 
+    def copy(_: Any) -> Any:
+        made = _made(x.shape, x.dtype, x.size)
+        transposes.transposed(made, x)
+        return made
 
-def transposed(target: Any, source: Any) -> bool:
-    """target[...] = source, which is transposed matrices, the target contiguous; False where that is left."""
-    return bool(_of_squares(source)) and _by_squares(target, source) is target
-
-
-def _by_squares(target: Any, source: Any) -> Any:
-    """The target, written, or another copy; NotImplemented where the kernel is not used."""
-
-    def copy(built: Any) -> Any:
-        _transpose(built, target, source)
-        return target
-
-    build = lambda: linked(copies.transposed, lanes())
-    plain = lambda: relayout.plainly(source)
-    return _tried("contiguous", _transposing, build, copy, plain, source.size, "uint32")
-
-
-def _of_squares(x: Any) -> Any:
-    """(matrices, columns, rows, the steps from one matrix and from one row to the next) of `kernels.copies.transposed`
-    for an array (*, columns, rows); None for others."""
-
-    def plan() -> Any:
-        if x.itemsize != 4 or not x.size or any(s % 4 or s < 0 for s in x.strides):
-            return None
-        sizes, steps = _lines(x.shape, x.strides)
-        if len(sizes) == 2:
-            sizes, steps = [1, *sizes], [0, *steps]
-        if len(sizes) != 3 or min(sizes[1:]) < lanes() or steps[1] != 4 or steps[2] < 4 * sizes[1]:
-            return None
-        return *sizes, steps[0] // 4, steps[2] // 4
-
-    return _squares.made((x.shape, x.strides, x.itemsize), plan)
-
-
-def _transpose(built: Any, target: Any, source: Any) -> None:
-    """Squares by generated code, the rest by numpy."""
-    count, columns, rows, apart, pitch = _of_squares(source)
-    width = lanes()
-    bands, whole = columns // width, rows // width * width
-    args = packed(
-        copies.TRANSPOSED_PARAMETERS,
-        x=address(source),
-        out=address(target),
-        bands=bands,
-        rows=whole,
-        pitch=pitch,
-        apart=apart,
-        out_pitch=rows,
-        out_apart=columns * rows,
-    )
-    shared(built, args, 0, count * bands, threads.get_num_threads() if source.size >= _SHARE else 1)
-    if whole < rows or bands * width < columns:
-        given = np.lib.stride_tricks.as_strided(source, (count, columns, rows), (4 * apart, 4, 4 * pitch))
-        made = target.reshape(given.shape)
-        made[:, :, whole:] = given[:, :, whole:]
-        made[:, bands * width :, :whole] = given[:, bands * width :, :whole]
+    build = lambda: transposes.code(min(lanes(), 16))
+    return _tried("contiguous", _transposing, build, copy, lambda: relayout.plainly(x), x.size, "uint32")
 
 
 def _made(shape: tuple[int, ...], dtype: Any, count: int) -> Any:

@@ -11,7 +11,7 @@ import engine
 from engine.backends.cpu import relayout, threads
 from engine.dispatch import OPS
 from engine.kernels import processor
-from engine.ops.generated import copies
+from engine.ops.generated import copies, route, transposes
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
 
@@ -179,7 +179,7 @@ TRANSPOSED = [
 def test_transposed_matrices(view: Any, members: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bits are copied as they are, in squares and beside them; members: threads, which share many."""
     monkeypatch.setattr(threads, "get_num_threads", lambda: members)
-    monkeypatch.setattr(copies, "_SHARE", 1000)
+    monkeypatch.setattr(route, "SHARE", 1000)
     (x,) = arrays((100, 70))
     x = np.ascontiguousarray((x * 9).astype(dtype))
     x.view("uint32")[0, :3] = 0x7F800001, 0x80000000, 0xFFC00123  # nan that signals, -0.0
@@ -188,7 +188,7 @@ def test_transposed_matrices(view: Any, members: int, dtype: str, monkeypatch: p
     assert made.flags.c_contiguous and made.dtype == x.dtype
     np.testing.assert_array_equal(made.view("uint32"), wanted.copy().view("uint32"))
     target = np.empty(wanted.shape, dtype)
-    if copies.transposed(target, wanted):
+    if transposes.transposed(target, wanted):
         np.testing.assert_array_equal(target.view("uint32"), made.view("uint32"))
 
 
@@ -196,11 +196,11 @@ def test_transposed_matrices_that_are_left() -> None:
     (x,) = arrays((40, 30))
     x = x.astype("float32")
     target = np.empty((30, 40), "float32")
-    assert copies.contiguous(x.T) is not NotImplemented and copies.transposed(target, x.T)
-    np.testing.assert_array_equal(target, x.T)
-    assert not copies.transposed(target, x[::-1].T), "rows in the other order"
-    assert not copies.transposed(target.astype("float64"), x.T.astype("float64"))
-    assert not copies.transposed(target[:3], x.T[:3]), "fewer than a vector has lanes"
+    for view in (x.T, x[::-1].T):  # rows in the other order, too
+        assert copies.contiguous(view) is not NotImplemented and transposes.transposed(target, view)
+        np.testing.assert_array_equal(target, view)
+    assert not transposes.transposed(target.astype("float64"), x.T.astype("float64"))
+    assert not transposes.transposed(target[:3], x.T[:3]), "fewer than a vector has lanes"
 
 
 def test_gradients_that_repeat_a_row_are_copied() -> None:
