@@ -22,7 +22,7 @@ from engine.kernels.compiler import linked
 __all__ = ["Team", "forked", "start"]
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
-_PAUSE = {"x86_64": ("@llvm.x86.sse2.pause(", ""), "aarch64": ("@llvm.aarch64.hint(", "i32 1")}  # of a loop that waits
+_PAUSE = "call void @llvm.x86.sse2.pause()"  # of a loop that waits, where the processor has such an instruction
 _TURNS = 6000  # of the wait for work before sleep, as OpenMP's threads have here (`library.py`)
 _MOST = 1 << 14  # threads of a team
 
@@ -35,7 +35,6 @@ _TEXT = """
 declare i64 @syscall(i64, ...)
 declare i32 @sched_getcpu()
 declare i32 @sched_yield()
-declare void DECLARED
 
 define void @KERNEL(ptr %out, i64 %from, i64 %to) {
   %1 = getelementptr ptr, ptr %out, i64 1
@@ -88,7 +87,7 @@ wait:
   %ended = icmp eq i64 %inside, 0
   br i1 %ended, label %done, label %look
 look:
-  call void PAUSE
+  PAUSE
   %long = icmp ugt i64 %turn, TURNS
   br i1 %long, label %yield, label %again
 yield:
@@ -121,7 +120,7 @@ idle:
   %long = icmp ugt i64 %turn, TURNS
   br i1 %long, label %sleep, label %pause
 pause:
-  call void PAUSE
+  PAUSE
   br label %spin
 sleep:
   %before = atomicrmw add ptr %of.sleepers, i64 1 seq_cst
@@ -162,14 +161,9 @@ class Team:
 
     def __init__(self) -> None:
         system = platform.machine()
-        pause, hint = _PAUSE[system]
-        words = {
-            "FUTEX": _FUTEX[system],
-            "TURNS": _TURNS,
-            "DECLARED": f"{pause}{hint[:3]})",
-            "PAUSE": f"{pause}{hint})",
-        }
-        text = _TEXT
+        pauses = system == "x86_64"
+        words = {"FUTEX": _FUTEX[system], "TURNS": _TURNS, "PAUSE": _PAUSE if pauses else ""}
+        text = _TEXT + (_PAUSE.replace("call", "declare") if pauses else "")
         for word, value in words.items():
             text = text.replace(word, str(value))
         out = ctypes.create_string_buffer(4 * 8)

@@ -25,7 +25,7 @@ from engine.kernels.form import Kernel
 from engine.ops import copying, joining, rearranging, shape
 from engine.ops.generated import launch, transposes
 from engine.ops.generated.layers import prepared, run
-from engine.ops.generated.route import lanes
+from engine.ops.generated.nested import nested
 from engine.ops.nn import embedding
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
@@ -123,10 +123,7 @@ def contiguous(x: Any) -> Any:
         built([x, made, *found.numbers], found.rows, found.each)
         return made
 
-    return _tried("contiguous", entry, build, copy, lambda: relayout.plainly(x), x.size, found.type)
-
-
-_transposing = launch.Entry()
+    return nested("contiguous", entry, build, copy, lambda: relayout.plainly(x), x.size, found.type)
 
 
 def _of_transposed(x: Any) -> Any:
@@ -134,49 +131,13 @@ def _of_transposed(x: Any) -> Any:
     if not transposes.serves(x):
         return NotImplemented
 
-    def copy(_: Any) -> Any:
-        made = _made(x.shape, x.dtype, x.size)
-        transposes.transposed(made, x)
-        return made
-
-    build = lambda: transposes.code(min(lanes(), 16))
-    return _tried("contiguous", _transposing, build, copy, lambda: relayout.plainly(x), x.size, "uint32")
+    made = _made(x.shape, x.dtype, x.size)
+    return made if transposes.transposed(made, x) else NotImplemented
 
 
 def _made(shape: tuple[int, ...], dtype: Any, count: int) -> Any:
     """A new array of that many elements: malloc's, which it has at once, where it retains such memory."""
     return (np if count * dtype.itemsize < launch.FROM_ALLOCATOR else relayout).empty(shape, dtype)
-
-
-def _tried(
-    name: str,
-    entry: launch.Entry,
-    build: Callable[[], Any],
-    copy: Callable[[Any], Any],
-    plain: Callable[[], Any],
-    work: int,
-    type: str,
-) -> Any:
-    """The result of `copy(built)`, compared with that of `plain` at the kernel's first use; NotImplemented where it is
-    not used.  This may be a part of another op's call."""
-    trials = launch.trials
-    fresh, paid = len(trials.fresh), trials.paid
-    try:
-        built = launch.ready(entry, work, build)
-    except launch.Unfit:
-        return NotImplemented
-    finally:
-        del trials.fresh[fresh:]
-        trials.paid = paid
-    made = copy(built)
-    if entry.proven or trials.trusted:
-        return made
-    want = plain()
-    if not launch.proven(name, [entry], launch.difference(want.view(type), made.view(type))):
-        return want
-    if launch.slower(lambda: copy(built), plain, of=[entry]):
-        entry.lost()
-    return made
 
 
 if processor.available():
@@ -264,7 +225,7 @@ def placed(grad: Any, shape: tuple[int, ...], index: tuple[Any, ...], plain: Cal
         built([grad, made, *found.numbers], found.rows, found.each)
         return made
 
-    return _tried("place", entry, build, place, plain, prod(shape), found.type)
+    return nested("place", entry, build, place, plain, prod(shape), found.type)
 
 
 if processor.available():
@@ -365,7 +326,7 @@ def taken(array: Any, index: Any, axis: int) -> Any:
     entry, build = prepared(copies.taken, numbers, rows, after, type, use="taken")
     if entry.disabled:
         return NotImplemented
-    return _tried("take", entry, build, take, lambda: array.take(index, axis=axis), rows * after, type)
+    return nested("take", entry, build, take, lambda: array.take(index, axis=axis), rows * after, type)
 
 
 if processor.available():

@@ -14,18 +14,15 @@ import numpy as np
 from engine.backends.cpu import relayout
 from engine.core.lru import LRU
 from engine.kernels import copies, processor
+from engine.ops.generated import launch
+from engine.ops.generated.nested import nested
 from engine.ops.generated.route import address, lanes, linked, packed, several, shared
 
-__all__ = ["code", "joined", "serves", "transposed"]
+__all__ = ["joined", "serves", "transposed"]
 
 _WORK = 4  # multiplications that take the time of an element
 _squares: LRU[Any, Any] = LRU(4096)
-
-
-@functools.cache
-def code(side: int) -> Any:
-    """The machine code of the kernel for squares of so many."""
-    return linked(copies.transposed, side)
+_entries: dict[int, launch.Entry] = {}  # by the side of the squares
 
 
 def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -68,23 +65,32 @@ def serves(source: np.ndarray) -> bool:
 
 
 def transposed(target: np.ndarray, source: np.ndarray) -> bool:
-    """target[...] = source, the target contiguous; False where the source is not such matrices."""
+    """target[...] = source, the target contiguous; False where the source is not such matrices, or the kernel not
+    used."""
     found = _matrices(source)
     if found is None:
         return False
     outer, rows, columns, step_outer, step_column, side = found
-    args = packed(
-        copies.TRANSPOSED,
-        source=address(source),
-        target=address(target),
-        rows=rows,
-        columns=columns,
-        step_outer=step_outer,
-        step_column=step_column,
-    )
-    jobs = outer * -(-rows // side)
-    shared(code(side), args, 0, jobs, min(jobs, several(source.size * _WORK)))
-    return True
+
+    def write(code: Any) -> np.ndarray:
+        args = packed(
+            copies.TRANSPOSED,
+            source=address(source),
+            target=address(target),
+            rows=rows,
+            columns=columns,
+            step_outer=step_outer,
+            step_column=step_column,
+        )
+        jobs = outer * -(-rows // side)
+        shared(code, args, 0, jobs, min(jobs, several(source.size * _WORK)))
+        return target
+
+    entry, build = _entries.setdefault(side, launch.Entry()), functools.partial(linked, copies.transposed, side)
+    made = nested("contiguous", entry, build, write, lambda: source.copy("C"), source.size, "uint32")
+    if made is not NotImplemented and made is not target:  # the comparison failed
+        target[...] = made
+    return made is not NotImplemented
 
 
 if processor.available():
