@@ -244,6 +244,7 @@ rule(
     factor.linalg_qr,
     distance.euclidean_cdist,
     distance.general_cdist,
+    distance.general_cdist_backward,
     gamma.polygamma_of,
     padding.pad_by_copy,
 )

@@ -8,7 +8,8 @@ at once, and the state's, made for each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from engine.kernels.form import Array, Kernel, Value, call
 
@@ -129,92 +130,134 @@ def gru_cell_backward(k, array, row):  # type: ignore[no-untyped-def]
         k.store(past, base + j, keep)
 
 
-# --- all steps of a layer, of one sequence after the other
+# --- all steps of a layer
+#
+# A row is a group of sequences, which one thread takes through all steps side by side: a pass over the weight, which is
+# larger than the fastest caches, serves up to _TOGETHER of them.
 
 _ROWS = 4  # of a weight, that one pass over a sum adds up
-_WALK = ("size", "sequences", "steps", "start", "step")
+_TOGETHER = (4, 3, 2, 1)  # sequences that a pass over the weight serves
+_WALK = ("size", "sequences", "group", "steps", "start", "step")
 
 
-def _add_product(
-    k: Kernel,
-    weight: Array,
-    depth: Value,
-    width: Value,
-    factor: Callable[[Value], Value],
-    out: Array,
-    at: Value,
-) -> None:
-    """out[at + j] += the sum over i of factor(i) * weight[i, j]; weight (depth, width), depth a multiple of _ROWS."""
-    with k.loop(0, depth // _ROWS) as block:
-        rows = [block * _ROWS + n for n in range(_ROWS)]
-        factors, lines = [factor(row) for row in rows], [row * width for row in rows]
-        with k.each(width) as j:
-            total = k.load(out, at + j)
-            for f, line in zip(factors, lines):
-                total = total + f * k.load(weight, line + j)
-            k.store(out, at + j, total)
+class _Walk:
+    """The sequences and steps of a row of a kernel of layers, and the numbers that say so, which are parameters."""
+
+    def __init__(self, k: Kernel) -> None:
+        self.k = k
+        self.size, self.count, self.group, self.steps, self.start, self.pace = (k.scalar(n, "index") for n in _WALK)
+        self.first = k.index * self.group
+        self.mine = k.op("min", self.group, self.count - self.first)
+
+    def step(self, t: Value) -> Value:
+        """The first sequence's row among those of all steps, of the t-th step of this walk."""
+        return (self.start + t * self.pace) * self.count + self.first
+
+    def sequences(self) -> contextlib.AbstractContextManager[Value]:
+        """`with walk.sequences() as s`: for each sequence of the group."""
+        return self.k.loop(0, self.mine)
+
+    def _together(self) -> Iterator[tuple[int, Value]]:
+        """(how many, the first) of sequences that are taken together, the body written for each number of them."""
+        done = self.k.constant(0, "index")
+        for together in _TOGETHER:
+            times = (self.mine - done) // together
+            with self.k.loop(0, times) as turn:
+                yield together, done + turn * together
+            done = done + times * together
+
+    def add_products(
+        self, weight: Array, depth: Value, width: Value, factors: Array, first: Value, out: Array, at: Value
+    ) -> None:
+        """out[at + s width + j] += the sum over i of factors[first + s depth + i] * weight[i, j], of each sequence s.
+
+        weight (depth, width), depth a multiple of _ROWS.
+        """
+        k = self.k
+        for together, s in self._together():
+            own = [first + (s + n) * depth for n in range(together)]
+            targets = [at + (s + n) * width for n in range(together)]
+            with k.loop(0, depth // _ROWS) as block:
+                rows = [block * _ROWS + n for n in range(_ROWS)]
+                scales = [[k.load(factors, start + row) for row in rows] for start in own]
+                lines = [row * width for row in rows]
+                with k.each(width) as j:
+                    totals = [k.load(out, target + j) for target in targets]
+                    for n, line in enumerate(lines):
+                        value = k.load(weight, line + j)
+                        totals = [total + mine[n] * value for total, mine in zip(totals, scales)]
+                    for target, total in zip(targets, totals):
+                        k.store(out, target + j, total)
 
 
 def lstm_layer(type: str) -> Kernel:
     """inputs (T, N, 4H), weight (H, 4H), hidden and cell (N, H), read and written -> output (T, N, H), gates (T, N, 4H)
-    after their functions, cells (T, N, H).  Rows are the N sequences; step: 1, or -1 from the end on.
+    after their functions, cells (T, N, H).
+
+    kept: 1, or 0 where nobody asks for gates (then N, 4H) and cells (N, H); step: 1, or -1 from the end on.
     """
     k = Kernel("lstm_layer", "rows")
     inputs, weight = k.array("inputs", type), k.array("weight", type)
     hidden, cell = k.array("hidden", type, True), k.array("cell", type, True)
     output, gates, cells = (k.array(name, type, True) for name in ("output", "gates", "cells"))
-    size, count, steps, first, step = (k.scalar(name, "index") for name in _WALK)
-    wide, state = size * 4, k.index * size
-    with k.loop(0, steps) as t:
-        row = (first + t * step) * count + k.index
-        start, base = row * wide, row * size
-        with k.each(wide) as j:
-            k.store(gates, start + j, k.load(inputs, start + j))
-        _add_product(k, weight, size, wide, lambda i: k.load(hidden, state + i), gates, start)
-        with k.each(size) as j:
-            places = [start + size * n + j for n in range(4)]
-            i, f, g, o = (k.load(gates, p) for p in places)
-            i, f, g, o = _sigmoid(i), _sigmoid(f), call("tanh", g), _sigmoid(o)
-            c = k.load(cell, state + j) * f + i * g
-            h = call("tanh", c) * o
-            for p, value in zip(places, (i, f, g, o)):
-                k.store(gates, p, value)
-            for target, place, value in ((cell, state, c), (cells, base, c), (hidden, state, h), (output, base, h)):
-                k.store(target, place + j, value)
+    walk, kept = _Walk(k), k.scalar("kept", "index")
+    size = walk.size
+    wide = size * 4
+    with k.loop(0, walk.steps) as t:
+        rows = walk.step(t)
+        held = (rows - walk.first) * kept + walk.first
+        with walk.sequences() as s, k.each(wide) as j:
+            k.store(gates, (held + s) * wide + j, k.load(inputs, (rows + s) * wide + j))
+        walk.add_products(weight, size, wide, hidden, walk.first * size, gates, held * wide)
+        with walk.sequences() as s:
+            start, state = (held + s) * wide, (walk.first + s) * size
+            base, own = (rows + s) * size, (held + s) * size
+            with k.each(size) as j:
+                places = [start + size * n + j for n in range(4)]
+                i, f, g, o = (k.load(gates, p) for p in places)
+                i, f, g, o = _sigmoid(i), _sigmoid(f), call("tanh", g), _sigmoid(o)
+                c = k.load(cell, state + j) * f + i * g
+                h = call("tanh", c) * o
+                for p, value in zip(places, (i, f, g, o)):
+                    k.store(gates, p, value)
+                for target, place, value in ((cell, state, c), (cells, own, c), (hidden, state, h), (output, base, h)):
+                    k.store(target, place + j, value)
     return k
 
 
 def lstm_layer_backward(type: str) -> Kernel:
     """gates (T, N, 4H) after their functions, cells (T, N, H) after and before each step, weight (4H, H), the gradient
     of the output (T, N, H), those of the last state and cell (N, H), which become those of the first -> the gradient
-    of the gates (T, N, 4H).  Rows are the N sequences; step: that of the layer.
+    of the gates (T, N, 4H).  step: that of the layer.
     """
     k = Kernel("lstm_layer_backward", "rows")
     gates, cells, before, weight = (k.array(name, type) for name in ("gates", "cells", "before", "weight"))
     of_output = k.array("of_output", type)
     of_hidden, of_cell, out = (k.array(name, type, True) for name in ("of_hidden", "of_cell", "out"))
-    size, count, steps, first, step = (k.scalar(name, "index") for name in _WALK)
-    wide, state = size * 4, k.index * size
-    with k.loop(0, steps) as t:
-        row = (first + (steps - 1 - t) * step) * count + k.index
-        start, base = row * wide, row * size
-        with k.each(size) as j:
-            places = [start + size * n + j for n in range(4)]
-            i, f, g, o = (k.load(gates, p) for p in places)
-            d = k.load(of_output, base + j) + k.load(of_hidden, state + j)
-            through = call("tanh", k.load(cells, base + j))
-            dc = k.load(of_cell, state + j) + (1 - through * through) * o * d
-            found = (
-                (i - i * i) * g * dc,
-                (f - f * f) * k.load(before, base + j) * dc,
-                (1 - g * g) * i * dc,
-                (o - o * o) * through * d,
-            )
-            for p, value in zip(places, found):
-                k.store(out, p, value)
-            k.store(of_cell, state + j, dc * f)
-            k.store(of_hidden, state + j, k.constant(0.0, type))
-        _add_product(k, weight, wide, size, lambda i: k.load(out, start + i), of_hidden, state)
+    walk = _Walk(k)
+    size = walk.size
+    wide = size * 4
+    with k.loop(0, walk.steps) as t:
+        rows = walk.step(walk.steps - 1 - t)
+        with walk.sequences() as s:
+            start, base, state = (rows + s) * wide, (rows + s) * size, (walk.first + s) * size
+            with k.each(size) as j:
+                places = [start + size * n + j for n in range(4)]
+                i, f, g, o = (k.load(gates, p) for p in places)
+                d = k.load(of_output, base + j) + k.load(of_hidden, state + j)
+                through = call("tanh", k.load(cells, base + j))
+                dc = k.load(of_cell, state + j) + (1 - through * through) * o * d
+                found = (
+                    (i - i * i) * g * dc,
+                    (f - f * f) * k.load(before, base + j) * dc,
+                    (1 - g * g) * i * dc,
+                    (o - o * o) * through * d,
+                )
+                for p, value in zip(places, found):
+                    k.store(out, p, value)
+                k.store(of_cell, state + j, dc * f)
+                k.store(of_hidden, state + j, k.constant(0.0, type))
+        walk.add_products(weight, wide, size, out, rows * wide, of_hidden, walk.first * size)
     return k
 
 

@@ -401,3 +401,31 @@ def prelu_backward(rows: Rows) -> None:
         rows.store(rows.first, where(rows.load(1, j) > 0, g, g * weight), j)
     with k.once():
         rows.store(rows.first + 1, total)
+
+
+# --- distances
+
+
+def distances(rows: Rows, far: bool) -> None:
+    """x, y -> the sum of |x - y|; far: the largest."""
+    k = rows.kernel
+    size: Callable[[Value], Value] = lambda j: call("abs", rows.load(0, j) - rows.load(1, j))
+    found = k.reduce("max" if far else "sum", rows.width, size)
+    with k.once():
+        rows.store(2, found)
+
+
+def distances_backward(rows: Rows, far: bool) -> None:
+    """x, y, the gradient of their distances, these (far: of the largest difference alone) -> the gradient of x."""
+    k = rows.kernel
+
+    def share(j: Value) -> Value:
+        apart, grad = rows.load(0, j) - rows.load(1, j), rows.load(2, j)
+        found = call("sign", apart)
+        if far:
+            found = found * k.cast(call("abs", apart).equals(rows.load(3, j)), found.type)
+        return found * grad
+
+    total = rows.sum(share)
+    with k.once():
+        rows.store(rows.first, total)

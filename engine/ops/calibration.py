@@ -46,6 +46,7 @@ LEFT = {
     "gru_inference": "oneDNN does all steps in one call",
     "rnn_layer": "made of products",
     "rnn_layer_backward": "made of products",
+    "euclidean_cdist": "made of a product",
     **dict.fromkeys(
         ("mm", "addmm", "linear", "bmm", "batched", "linear_each"),
         "alone numpy's BLAS may win, but its threads spin when they have worked and take the processors of oneDNN's: "

@@ -9,7 +9,8 @@ from engine.autograd.graph import name_node
 from engine.autograd.versions import guard
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
-from engine.dispatch import composite, derivative, joint_derivative, op, samples
+from engine.dispatch import composite, joint_derivative, op, samples
+from engine.ops._vjp import WHY, vjp
 from engine.ops.products import matmul, scalar_name
 from engine.tensor import Tensor
 
@@ -41,7 +42,7 @@ def _euclidean_formula(
     return first, (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(x2_shape)
 
 
-@op(public=False, method=False, node="CdistBackward0")
+@op(public=False, method=False, node="CdistBackward0", large=4096)
 @joint_derivative("x1", "x2", by=_euclidean_formula)
 @samples(
     lambda t: [
@@ -62,15 +63,15 @@ def euclidean_cdist(xp, x1, x2, by_product=False):
     return xp.sqrt(xp.maximum(squares - 2 * xp.matmul(x1, xp.swapaxes(x2, -1, -2)), 0))
 
 
-def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float, result: Tensor) -> Tensor:
-    """The gradient for x1_i - x2_j, all pairs.  (*, n, m, d)"""
+def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float) -> Tensor:
+    """The gradient for x1_i - x2_j, all pairs, out of small ops.  (*, n, m, d)"""
     diff = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     grad = grad.unsqueeze(-1)
     if p == 0:
         return diff * 0 * grad
     if p == 1:
         return diff.sign() * grad
-    far = result.unsqueeze(-1)
+    far = general_cdist(x1, x2, p).unsqueeze(-1)
     if p == float("inf"):
         return diff.sign() * (diff.abs() == far) * grad
     size = diff.abs()
@@ -80,11 +81,77 @@ def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float, result: Tensor)
     return slope.masked_fill(far == 0, 0)
 
 
-@op(public=False, method=False, node="CdistBackward0")
-@derivative(
-    x1=lambda grad, x1, x2, p, result, x1_shape: _cdist_slope(grad, x1, x2, p, result).sum(-2).sum_to_size(x1_shape),
-    x2=lambda grad, x1, x2, p, result, x2_shape: -_cdist_slope(grad, x1, x2, p, result).sum(-3).sum_to_size(x2_shape),
+def _cdist_twin(grad: Tensor, x1: Tensor, x2: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    slope = _cdist_slope(grad, x1, x2, p)
+    return slope.sum(-2), -slope.sum(-3)
+
+
+def _slopes(xp: Any, grad: Any, diff: Any, far: Any, p: float) -> Any:
+    """`_cdist_slope` of arrays that broadcast, diff being x1_i - x2_j."""
+    if p == 0:
+        return diff * 0 * grad
+    if p == 1:
+        return xp.sign(diff) * grad
+    size = xp.abs(diff)
+    if p == float("inf"):
+        return xp.sign(diff) * (size == far) * grad
+    if p < 1 or 1 < p < 2:
+        size = xp.where(size == 0, 1, size)
+    slope = xp.sign(diff) * size ** (p - 1) * (grad / far ** (p - 1))
+    return xp.where(far == 0, 0, slope).astype(diff.dtype, copy=False)
+
+
+@op(
+    public=False,
+    method=False,
+    out=False,
+    returns=("x1", "x2"),
+    tensors=("distances",),
+    why=WHY,
+    large=4096,
+    generated="many",
 )
+@joint_derivative(
+    "grad_output",
+    "x1",
+    "x2",
+    by=lambda grads, grad_output, x1, x2, needs, p: vjp(
+        lambda g, a, b: _cdist_twin(g, a, b, p), (grad_output, x1, x2), grads, needs
+    ),
+)
+def general_cdist_backward(xp, grad_output, x1, x2, distances, p, first=True, second=True):
+    """The gradients of `general_cdist`; of those that are not asked for (0).
+
+    grad_output, distances (*, n, m), x1 (*a, n, d), x2 (*b, m, d) -> (*, n, d), (*, m, d).
+    """
+    lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    n, m, d = x1.shape[-2], x2.shape[-2], x1.shape[-1]
+    step = builtins.max(1, _CHUNK // builtins.max(1, numel(lead) * m * d))
+    of_first = xp.zeros((*lead, n, d) if first else (0,), x1.dtype)
+    of_second = xp.zeros((*lead, m, d) if second else (0,), x1.dtype)
+    for i in range(0, n, step):
+        rows = slice(i, i + step)
+        diff = x1[..., rows, None, :] - x2[..., None, :, :]
+        slope = _slopes(xp, grad_output[..., rows, :, None], diff, distances[..., rows, :, None], p)
+        if first:
+            of_first[..., rows, :] = slope.sum(-2)
+        if second:
+            of_second -= slope.sum(-3)
+    return of_first, of_second
+
+
+def _general_formula(
+    grad: Tensor, x1: Tensor, x2: Tensor, p: float, result: Tensor, x1_shape: Any, x2_shape: Any, needs: Any
+) -> tuple[Any, Any]:
+    first, second = general_cdist_backward(grad, x1, x2, result.detach(), p, needs[0], needs[1])
+    return (
+        first.sum_to_size(x1_shape) if needs[0] else None,
+        second.sum_to_size(x2_shape) if needs[1] else None,
+    )
+
+
+@op(public=False, method=False, node="CdistBackward0", large=4096, generated="many")
+@joint_derivative("x1", "x2", by=_general_formula)
 @samples(
     lambda t: [
         (t(3, 2), t(4, 2), 1.0),

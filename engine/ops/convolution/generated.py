@@ -160,14 +160,14 @@ class _Convolution(Standing):
     def _packed(self, w: Array) -> Array:
         plain = in_torch_order(w).reshape(self.groups, self.outputs // self.groups, -1)
         per, depth = plain.shape[1:]
-        packed = empty((self.groups * self.tiles, depth, self.rows), self.dtype)
+        tiled = empty((self.groups * self.tiles, depth, self.rows), self.dtype)
         if per == self.tiles * self.rows:
-            packed[...] = plain.reshape(-1, self.rows, depth).swapaxes(1, 2)
+            tiled[...] = plain.reshape(-1, self.rows, depth).swapaxes(1, 2)
         else:
             whole = np.zeros((self.groups, self.tiles * self.rows, depth), self.dtype)
             whole[:, :per] = plain
-            packed[...] = whole.reshape(-1, self.rows, depth).swapaxes(1, 2)
-        return packed
+            tiled[...] = whole.reshape(-1, self.rows, depth).swapaxes(1, 2)
+        return tiled
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         result = empty((self.count, self.outputs, *self.out), self.dtype)

@@ -77,6 +77,7 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
         bags,
         conversions,
         copies,
+        distances,
         layers,
         lines,
         losses,

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu.relayout import in_c_order
 from engine.core.checks import wrap_dim
 from engine.dispatch import OPS, kernel
 from engine.kernels import cpu, layers, rows
 from engine.kernels.form import Kernel
-from engine.ops import activation, attention, joining, norm, scan
+from engine.ops import activation, attention, norm, scan
 from engine.ops.activation import gated
 from engine.ops.cuda import _rows
 from engine.ops.cuda._launch import strides_of
@@ -26,9 +27,8 @@ from engine.ops.nn import vision
 from engine.ops.norm import groups as norm_groups
 from engine.ops.norm import rms
 
-_FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
+FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 _WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
-_FEW_ARRAYS = 12
 _entries: dict[Any, launch.Entry] = {}
 
 
@@ -36,7 +36,7 @@ def plain(*arrays: Any) -> bool:
     """Return whether all are contiguous, of one float type, and the first has elements."""
     first = arrays[0]
     return bool(
-        first.dtype in _FLOATS
+        first.dtype in FLOATS
         and first.size
         and all(a is None or (a.dtype == first.dtype and a.flags.c_contiguous) for a in arrays)
     )
@@ -71,7 +71,7 @@ def prepared(
 
 def product(xp: Any, a: Any, b: Any) -> Any:
     """a (n, k) @ b (k, m) -> (n, m), of few elements, however they lie."""
-    if a.dtype != b.dtype or a.dtype not in _FLOATS or not a.size or not b.size:
+    if a.dtype != b.dtype or a.dtype not in FLOATS or not a.size or not b.size:
         return NotImplemented
     made, each = xp.empty((a.shape[0], b.shape[1]), a.dtype), a.shape[1] * b.shape[1]
     steps = [s // a.itemsize for s in (*a.strides, *b.strides)]
@@ -251,11 +251,17 @@ def _parameters(xp: Any, arrays: Any, vectors: Any, shape: Any, width: int) -> l
     return results
 
 
+def _by_rows(*arrays: Any) -> list[Any]:
+    """The arrays; of those whose last dim is no line of memory, copies: a kernel of rows that lie side by side is slow
+    where other operands have rows that do not."""
+    return [a if not a.ndim or a.strides[-1] == a.itemsize else in_c_order(a) for a in arrays]
+
+
 @kernel(norm.native_layer_norm_backward, "cpu", only_launches=True)
 def _layer_norm_backward(
     xp, grad_output, input, mean, rstd, weight=None, normalized_shape=(), eps=1e-5, parameters=True
 ):
-    shape = tuple(normalized_shape)
+    shape, (grad_output, input) = tuple(normalized_shape), _by_rows(grad_output, input)
     if not plain(input, grad_output, mean, rstd, weight):
         by_rows = OPS["native_layer_norm_backward"].kernels["cuda"]
         return by_rows(xp, grad_output, input, mean, rstd, weight, shape, eps, parameters)
@@ -268,7 +274,7 @@ def _layer_norm_backward(
 
 @kernel(rms.rms_norm_backward, "cpu", only_launches=True)
 def _rms_norm_backward(xp, grad_output, input, rstd, weight=None, normalized_shape=(), eps=1e-5):
-    shape = tuple(normalized_shape)
+    shape, (grad_output, input) = tuple(normalized_shape), _by_rows(grad_output, input)
     if not plain(input, grad_output, rstd, weight):
         by_rows = OPS["rms_norm_backward"].kernels["cuda"]
         return by_rows(xp, grad_output, input, rstd, weight, shape, eps)
@@ -353,33 +359,6 @@ def _col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
     made = xp.empty((images, channels, *given[0]), input.dtype)
     numbers = [*given[0], *given[1], *out, *given[2], *given[3], *given[4]]
     run(layers.folded, [input, made], numbers, images * channels, input.size // (images * channels))
-    return made
-
-
-@kernel(joining.cat, "direct")
-def _cat(xp, tensors, dim=0):
-    first = tensors[0]
-    if not first.ndim or not first.size or len(tensors) > _FEW_ARRAYS:
-        return NotImplemented
-    axis = wrap_dim(dim, first.ndim)
-    before, _, after = parts(first.shape, axis)
-    lead, tail = first.shape[:axis], first.shape[axis + 1 :]
-    if first.itemsize > 8 or any(
-        a.ndim != first.ndim
-        or a.shape[:axis] != lead
-        or a.shape[axis + 1 :] != tail
-        or not a.flags.c_contiguous
-        or a.dtype != first.dtype
-        or not a.size
-        for a in tensors
-    ):
-        return NotImplemented
-    size = sum(a.shape[axis] for a in tensors)
-    made, start = xp.empty((*lead, size, *tail), first.dtype), 0
-    for a in tensors:
-        width = a.shape[axis] * after
-        run(layers.placed, [a, made], [width, size * after, start], before, width, f"uint{8 * first.itemsize}")
-        start += width
     return made
 
 

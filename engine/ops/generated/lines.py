@@ -159,7 +159,7 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
     write = lines.max_of_windows(tuple(kernel_size), tuple(stride))
-    run(write, [input, made], sizes, made.size // out[1], out[1] * prod(kernel_size))
+    run(write, [input, made], sizes, made.size // out[1], out[1])
     return made
 
 

@@ -6,17 +6,24 @@ They are the kernels "cpu" of their ops; what they do not serve is left to the o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from engine.backends.cpu import LARGE, empty, relayout, threads
+from engine.backends.cpu.packing import aligned
+from engine.backends.onednn import arrays
+from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.kernels import recurrent
+from engine.kernels.form import Kernel
 from engine.ops import recurrent as rnn
+from engine.ops.generated import copies
 from engine.ops.generated.layers import plain, run
 from engine.ops.recurrent import cells
 
-_SEQUENCES = 8  # from which products of all sequences read the weight less often
+_LINE = 64  # bytes of the cache
+_MANY_STEPS = 8  # that pay for a copy of the weight
+_SEQUENCES = 33  # from which products of all sequences are as fast
 
 
 def _few(h0: Any, weight: Any, projection: Any, batch_sizes: Any, *others: Any) -> tuple[int, int, int] | None:
@@ -39,9 +46,41 @@ def _before(xp: Any, first: Any, states: Any, reverse: bool) -> Any:
     return made
 
 
-def _walk(steps: int, reverse: bool) -> list[int]:
-    """[the first step, how far the next one is]."""
-    return [steps - 1, -1] if reverse else [0, 1]
+def _walk(size: int, count: int, steps: int, reverse: bool) -> tuple[list[int], int]:
+    """(the numbers of a walk of `kernels.recurrent`, its rows): as many groups of sequences as there are threads."""
+    group = -(-count // min(count, threads.get_num_threads()))
+    return [size, count, group, steps, *([steps - 1, -1] if reverse else [0, 1])], -(-count // group)
+
+
+def _run(make: Callable[[str], Kernel], arrays: list[Any], walk: tuple[list[int], int], parts: int, *more: int) -> None:
+    """Run a kernel of a layer whose gates are `parts`."""
+    numbers, rows = walk
+    size, _, group, steps, *_ = numbers
+    run(make, arrays, [*numbers, *more], rows, group * steps * size * size * parts)
+
+
+def _in_lines(array: Any) -> Any:
+    """A copy that begins where a line of the cache does: vectors of an array that does not lie across two of them."""
+    large = array.nbytes >= LARGE  # at such a boundary by itself
+    made = empty(array.shape, array.dtype) if large else aligned(array.nbytes).view(array.dtype).reshape(array.shape)
+    if not copies.transposed(made, array):
+        relayout.copy(made, array)
+    return made
+
+
+def _matrix(weight: Any, steps: int) -> Any:
+    """The weight for so many steps."""
+    beside = weight.__array_interface__["data"][0] % _LINE
+    return _in_lines(weight) if beside and steps >= _MANY_STEPS else weight
+
+
+def _product(xp: Any, a: Any, b: Any) -> Any:
+    """a @ b: by oneDNN where it is, so that BLAS's own threads stay asleep."""
+    if usable(a, b):
+        made = empty((a.shape[0], b.shape[1]), a.dtype)
+        if arrays.sgemm(a, b, made):
+            return made
+    return xp.matmul(a, b)
 
 
 @kernel(rnn.lstm_layer, "cpu")
@@ -49,13 +88,30 @@ def _lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), reve
     found = _few(h0, weight, projection, batch_sizes, gates, c0)
     if found is None:
         return NotImplemented
+    return _lstm(xp, gates, h0, c0, weight, found, reverse, True)
+
+
+@kernel(rnn.lstm_inference, "cpu")
+def _lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, reverse=False):
+    found = _few(h0, weight_hh, None, (len(h0),) * length, c0)
+    if found is None or not rows.dtype == weight_ih.dtype == h0.dtype:
+        return NotImplemented
+    gates = _product(xp, rows, weight_ih.T)
+    if bias is not None:
+        gates += bias
+    return _lstm(xp, gates, h0, c0, weight_hh, found, reverse, False)[:3]
+
+
+def _lstm(xp: Any, gates: Any, h0: Any, c0: Any, weight: Any, found: Any, reverse: bool, kept: bool) -> tuple[Any, ...]:
+    """The results of `lstm_layer`; kept: whether activations and cells are asked for."""
     count, size, steps = found
-    h, c, transposed = h0.copy(), c0.copy(), np.ascontiguousarray(weight.T)
-    act, cells = xp.empty(gates.shape, gates.dtype), xp.empty((len(gates), size), gates.dtype)
-    output = xp.empty(cells.shape, gates.dtype)
-    numbers = [size, count, steps, *_walk(steps, reverse)]
-    run(recurrent.lstm_layer, [gates, transposed, h, c, output, act, cells], numbers, count, steps * size * size * 4)
-    return output, h, c, act, cells
+    h, c, transposed = _in_lines(h0), c0.copy(), _in_lines(weight.T)
+    rows = len(gates) if kept else count
+    output, act = xp.empty((len(gates), size), gates.dtype), xp.empty((rows, 4 * size), gates.dtype)
+    cells = xp.empty((rows, size), gates.dtype)
+    walk = _walk(size, count, steps, reverse)
+    _run(recurrent.lstm_layer, [gates, transposed, h, c, output, act, cells], walk, 4, int(kept))
+    return output, h.copy(), c, act, cells
 
 
 @kernel(rnn.lstm_layer_backward, "cpu")
@@ -75,16 +131,16 @@ def _lstm_layer_backward(
     batch_sizes=(),
     reverse=False,
 ):
-    found = _few(h0, weight, projection, batch_sizes, grad_output, grad_h, grad_c, c0, output, activations, cells)
+    grads = [xp.ascontiguousarray(g) for g in (grad_output, grad_h, grad_c)]  # parts of those of both directions
+    found = _few(h0, weight, projection, batch_sizes, *grads, c0, output, activations, cells)
     if found is None:
         return NotImplemented
     count, size, steps = found
-    of_gates, of_h, of_c = xp.empty(activations.shape, h0.dtype), grad_h.copy(), grad_c.copy()
+    of_gates, of_h, of_c = xp.empty(activations.shape, h0.dtype), _in_lines(grads[1]), grads[2].copy()
     before, states = (_before(xp, first, rest, reverse) for first, rest in ((c0, cells), (h0, output)))
-    numbers = [size, count, steps, *_walk(steps, reverse)]
-    arrays = [activations, cells, before, weight, grad_output, of_h, of_c, of_gates]
-    run(recurrent.lstm_layer_backward, arrays, numbers, count, steps * size * size * 4)
-    return of_gates, of_h, of_c, xp.matmul(of_gates.T, states), xp.zeros((0,), h0.dtype)
+    given = [activations, cells, before, _matrix(weight, steps), grads[0], of_h, of_c, of_gates]
+    _run(recurrent.lstm_layer_backward, given, _walk(size, count, steps, reverse), 4)
+    return of_gates, of_h.copy(), of_c, _product(xp, of_gates.T, states), xp.zeros((0,), h0.dtype)
 
 
 # --- single steps

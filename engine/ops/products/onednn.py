@@ -18,9 +18,9 @@ from engine.backends.onednn import arrays
 from engine.backends.onednn.primitives import ready, usable
 from engine.core.checks import broadcast_shapes
 from engine.core.lru import LRU
-from engine.dispatch import kernel
+from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
-from engine.ops import products
+from engine.ops import distance, products
 from engine.ops.products import addmm as products_add
 
 # Rows that a product with a transposed weight takes more quickly as a primitive than as sgemm: 0.4 to 0.85 of the time.
@@ -286,3 +286,10 @@ def _addmm(xp, input, mat1, mat2, *, beta=1, alpha=1):
     if beta != 0:
         made[...] = input
     return made if _gemm(mat1, mat2, made, alpha, beta) else NotImplemented
+
+
+@kernel(distance.euclidean_cdist, "onednn")
+def _euclidean_cdist(xp, x1, x2, by_product=False):
+    if not by_product or not _worth(*x1.shape[-2:], x2.shape[-2]) or not usable(x1, x2):
+        return NotImplemented
+    return OPS["euclidean_cdist"].kernel(fast_products, x1, x2, True)

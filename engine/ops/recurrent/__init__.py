@@ -185,6 +185,7 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
     out=False,
     returns=("output", "h", "c"),
     large=16,
+    generated="many",
     channels_last=True,
     tensors=("rows", "h0", "c0", "weight_ih", "weight_hh"),
     autocast="lower",

@@ -15,7 +15,9 @@ import pytest
 from engine.backends.cpu import threads
 from engine.backends.file_cache import Cache
 from engine.kernels import compiler, cpu, processor, team
+from engine.kernels.elementwise import collapsed, recorded
 from engine.kernels.form import Kernel, call
+from engine.ops.generated import launch
 
 pytestmark = [
     pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
@@ -91,6 +93,33 @@ def test_what_an_element_costs_tells_how_many_are_shared() -> None:
     k.store(out, k.index, call("exp", k.load(x, k.index)))
     assert cpu.operations(plus(1.0).kernel) == 3 and cpu.operations(k) == 18
     assert plus(1.0).alone == cpu.OPERATIONS // 5 and cpu.build(k).alone == cpu.OPERATIONS // 20
+
+
+def test_the_ends_of_a_row_are_no_work_beside_it() -> None:
+    """A loop over the places that `each` leaves is counted where it is more than what `each` does."""
+    made = []
+    for more in (0, 1, 9):
+        k = Kernel("f", "rows")
+        out, n = k.array("out", "float32", True), k.scalar("n", "index")
+        with k.each(n - 2) as j:
+            k.store(out, j + 1, k.load(out, j + 1) * 2.0)
+        with k.loop(n - 1, n) as j:
+            value = k.load(out, j)
+            for _ in range(more):
+                value = value + 1.0
+            k.store(out, j, value)
+        made.append(k)
+    assert [cpu.operations(k) for k in made] == [3, 3, 11]
+
+
+def test_an_element_of_a_view_costs_what_one_of_an_array_costs() -> None:
+    """Its coordinates are found once for a line; only steps between neighbours are counted."""
+    add = lambda xp, a, b: xp.add(a, b)
+    layouts = [collapsed((6, 20), [s, (20, 1), (20, 1)]) for s in ((20, 1), (60, 1), (60, 2))]
+    made = [recorded("f", add, [np.dtype("f4")] * 2, {}, layout.classes, True).kernel for layout in layouts]
+    known = [launch.known(kernel, layout.numbers()) for kernel, layout in zip(made, layouts)]
+    assert [cpu.operations(k, n) for k, n in zip(made, known)] == [4, 4, 5]
+    assert [cpu.line_operations(k) for k in made] == [0, cpu.LINE + 3, cpu.LINE + 3]
 
 
 PROGRAM = """

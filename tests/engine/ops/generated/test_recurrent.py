@@ -9,6 +9,7 @@ import pytest
 
 import engine
 import engine.ops.lazy  # every op
+from engine.backends.cpu import threads
 from engine.backends.file_cache import Cache
 from engine.dispatch import OPS
 from engine.kernels import compiler, processor
@@ -27,8 +28,15 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("count,units,steps", [(1, 64, 50), (3, 20, 7), (1, 4, 1)])
-def test_forward_and_backward(count: int, units: int, steps: int, reverse: bool, dtype: str) -> None:
+@pytest.mark.parametrize(
+    "count,units,steps,members",
+    [(1, 64, 50, 1), (3, 20, 7, 2), (1, 4, 1, 2), (7, 12, 9, 1), (5, 8, 3, 2), (7, 8, 8, 3), (32, 8, 2, 2)],
+)
+def test_forward_and_backward(
+    count: int, units: int, steps: int, members: int, reverse: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """members: threads, among which the sequences are shared."""
+    monkeypatch.setattr(threads, "get_num_threads", lambda: members)
     r = np.random.default_rng(units)
     draw = lambda *shape: r.standard_normal(shape).astype(dtype)
     rows, sizes = count * steps, (count,) * steps
@@ -38,7 +46,8 @@ def test_forward_and_backward(count: int, units: int, steps: int, reverse: bool,
     want = forward.kernel(np, *given, *more)
     for a, b in zip(variant_of(forward)(np, *given, *more), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 if dtype == "float32" else 1e-13)
-    grads = draw(rows, units), draw(count, units), draw(count, units)
+    both = draw(rows, 2 * units)  # of two directions
+    grads = both[:, units:] if reverse else both[:, :units], draw(count, units), draw(count, units)
     given = *grads, *given, want[0], *want[3:]
     found, want = variant_of(backward)(np, *given, *more), backward.kernel(np, *given, *more)
     for a, b in zip(found, want, strict=True):
@@ -46,6 +55,33 @@ def test_forward_and_backward(count: int, units: int, steps: int, reverse: bool,
         np.testing.assert_allclose(
             a, b, rtol=0, atol=(2e-5 if dtype == "float32" else 1e-13) * (1 + abs(b).max(initial=0))
         )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count,units,steps", [(1, 64, 50), (3, 20, 7), (7, 8, 1)])
+def test_inference(count: int, units: int, steps: int, reverse: bool, dtype: str) -> None:
+    """One call computes all steps, with and without a bias; the states that it was given stay as they were."""
+    r = np.random.default_rng(units)
+    draw = lambda *shape: r.standard_normal(shape).astype(dtype)
+    matrices = draw(4 * units, 5), draw(4 * units, units) / units
+    given = draw(count * steps, 5), draw(count, units), draw(count, units), *matrices
+    op, states = OPS["lstm_inference"], [a.copy() for a in given[1:3]]
+    for bias in (draw(4 * units), None):
+        want = op.kernel(np, *given, bias, steps, reverse)
+        for a, b in zip(variant_of(op)(np, *given, bias, steps, reverse), want, strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype == dtype
+            np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 if dtype == "float32" else 1e-13)
+    for a, b in zip(given[1:3], states, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_inference_that_is_left() -> None:
+    layer = variant_of(OPS["lstm_inference"])
+    draw = lambda *shape: np.ones(shape, "float32")
+    assert layer(np, draw(0, 5), draw(2, 8), draw(2, 8), draw(32, 5), draw(32, 8)) is NotImplemented  # no step
+    assert layer(np, draw(2, 5), draw(2, 6), draw(2, 6), draw(24, 5), draw(24, 6), None, 1) is NotImplemented
+    assert layer(np, draw(33, 5), draw(33, 8), draw(33, 8), draw(32, 5), draw(32, 8), None, 1) is NotImplemented
 
 
 def test_what_is_left() -> None:
@@ -56,8 +92,8 @@ def test_what_is_left() -> None:
     assert layer(np, draw(3, 32), *state, None, (2, 1), False) is NotImplemented  # of two lengths
     assert layer(np, draw(4, 32), *state[:2], draw(32, 3), draw(3, 8), (2, 2), False) is NotImplemented  # projected
     assert layer(np, draw(4, 24), draw(2, 6), draw(2, 6), draw(24, 6), None, (2, 2), False) is NotImplemented
-    many = draw(8, 8), draw(8, 8), draw(32, 8)
-    assert layer(np, draw(8, 32), *many, None, (8,), False) is NotImplemented
+    many = draw(33, 8), draw(33, 8), draw(32, 8)
+    assert layer(np, draw(33, 32), *many, None, (33,), False) is NotImplemented
 
 
 def test_modules_take_them() -> None:
