@@ -16,7 +16,7 @@ from engine.kernels.form import Value, call, where
 from engine.kernels.jobs import Jobs, least
 from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["BLOCK", "PARAMETERS", "pack", "product"]
+__all__ = ["BLOCK", "PADDED", "PARAMETERS", "WEIGHTS", "pack", "padded", "product", "weights"]
 
 # a: (tiles, K, rows), packed; b; offset: (K,) int64, in elements; out: (tiles * rows, places * lanes); depth: K;
 # places: vectors p goes through; tiles: of a group; group: elements from the b of one group to that of the next.
@@ -60,4 +60,79 @@ def product(type: str, lanes: int, rows: int, vectors: int) -> Jobs:
             with k.loop(done, until, count) as place, k.loop(k.begin, k.end) as index:
                 tile(index, count, first, last, place * lanes)
             done = until
+    return k
+
+
+PADDED = ("image", "result", "height", "width", "above", "left", "pitch", "step")
+
+
+@in_llvm
+def padded(lanes: int) -> Jobs:
+    """The channels begin..end of an image (channels, height, width) into the middle of zeros: `step` elements for each
+    channel, in rows of `pitch`.  Rows and what is made of a channel are a vector long at least."""
+    k = Jobs("padded", lanes, PADDED, 2)
+    (image, result), a = k.arrays, k.numbers
+    width, step, nothing = a["width"], a["step"], k.number(0.0)
+    with k.loop(k.begin, k.end) as channel:
+        own, given = k.view(result, channel * step), k.view(image, channel * a["height"] * width)
+        with k.loop(0, step, lanes) as j:
+            k.store(own, least(j, step - lanes), nothing)
+        inner = k.view(own, a["above"] * a["pitch"] + a["left"])
+        with k.loop(0, a["height"]) as row:
+            source, target = k.view(given, row * width), k.view(inner, row * a["pitch"])
+            with k.loop(0, width, lanes) as j:
+                at = least(j, width - lanes)  # the last vector overlaps the one before
+                k.store(target, at, k.vector(source, at))
+    return k
+
+
+# image, slope: of each channel `step` or `slope_step` elements, of which the first `length` meet; offset: as of the
+# product, of a group; made (outputs, depth), made by groups of `outputs` and `channels`, of `images`.
+WEIGHTS = (
+    "image",
+    "slope",
+    "offset",
+    "made",
+    "length",
+    "depth",
+    "outputs",
+    "channels",
+    "groups",
+    "images",
+    "step",
+    "slope_step",
+)
+
+
+@in_llvm
+def weights(lanes: int, rows: int, columns: int) -> Jobs:
+    """The gradients of a convolution's weights, of the units begin..end: each is `rows` outputs of a group.
+
+    Sums of `rows` outputs by `columns` places of `depth` stay in registers while all images are read.
+    """
+    k = Jobs("weights", lanes, WEIGHTS, 4, {"offset": "int64"})
+    (image, slope, offset, made), a = k.arrays, k.numbers
+    outputs, depth, groups = a["outputs"], a["depth"], a["groups"]
+    bands = (outputs + rows - 1) // rows
+    with k.loop(k.begin, k.end) as unit:
+        group, first = unit // bands, least(unit % bands * rows, outputs - rows)
+        front = group * outputs + first
+        with k.loop(0, depth, columns) as place:
+            at = least(place, depth - columns)  # the last overlap the ones before
+            sums = k.variables([k.number(0.0)] * (rows * columns))
+            with k.loop(0, a["images"]) as number:
+                own = k.view(slope, (number * groups * outputs + front) * a["slope_step"])
+                given = k.view(image, (number * groups + group) * a["channels"] * a["step"])
+                lefts = [k.view(own, a["slope_step"] * i) for i in range(rows)]
+                rights = [k.view(given, k.cast(k.load(offset, at + j), "index")) for j in range(columns)]
+                with k.loop(0, a["length"], lanes) as p:
+                    factors = [k.vector(left, p) for left in lefts]
+                    for j, right in enumerate(rights):
+                        value = k.vector(right, p)
+                        for i, factor in enumerate(factors):
+                            total = sums[i * columns + j]
+                            k.set(total, call("fma", factor, value, total))
+            for i in range(rows):
+                for j in range(columns):
+                    k.store(made, (front + i) * depth + at + j, k.total(sums[i * columns + j]))
     return k

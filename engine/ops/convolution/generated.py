@@ -10,6 +10,7 @@ The first result for a geometry is compared with the plain route, and its time: 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Hashable, Sequence
 from math import prod
@@ -24,10 +25,11 @@ from engine.core.geometry import ConvGeometry
 from engine.core.layouts import ChannelsLast
 from engine.core.lru import LRU
 from engine.core.trials import Standing
-from engine.kernels import cpu, processor
+from engine.kernels import cpu, processor, tiles
 from engine.ops.generated import launch
+from engine.ops.generated.route import address, lanes, linked, packed
 
-__all__ = ["forward"]
+__all__ = ["code", "forward", "side"]
 
 _SCRATCH = 1 << 16  # results that wait in the cache
 _FEWEST = 1 << 17  # multiplications of a sample below which the plain route is not worth leaving
@@ -99,6 +101,8 @@ class _Convolution(Standing):
         self.strides = tuple([n * x.dtype.itemsize for n in inner])
         self.row = inner[0]
         self.extent = 1 + sum((n - 1) * m for n, m in zip(self.out[1:], inner[1:]))
+        # of vectors that pad rows in steps of one, 0 where numpy does
+        self.side = side(x.dtype, self.size, stride)
         self._cut()
 
     def _cut(self) -> None:
@@ -156,14 +160,14 @@ class _Convolution(Standing):
     def _packed(self, w: Array) -> Array:
         plain = in_torch_order(w).reshape(self.groups, self.outputs // self.groups, -1)
         per, depth = plain.shape[1:]
-        packed = empty((self.groups * self.tiles, depth, self.rows), self.dtype)
+        tiled = empty((self.groups * self.tiles, depth, self.rows), self.dtype)
         if per == self.tiles * self.rows:
-            packed[...] = plain.reshape(-1, self.rows, depth).swapaxes(1, 2)
+            tiled[...] = plain.reshape(-1, self.rows, depth).swapaxes(1, 2)
         else:
             whole = np.zeros((self.groups, self.tiles * self.rows, depth), self.dtype)
             whole[:, :per] = plain
-            packed[...] = whole.reshape(-1, self.rows, depth).swapaxes(1, 2)
-        return packed
+            tiled[...] = whole.reshape(-1, self.rows, depth).swapaxes(1, 2)
+        return tiled
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
         result = empty((self.count, self.outputs, *self.out), self.dtype)
@@ -202,6 +206,10 @@ class _Convolution(Standing):
 
     def spread(self, x: Array, buffer: Array, part: slice) -> None:
         """The channels `part` of x (C, *size), padded and sorted, into the memory."""
+        if self.side and x.flags.c_contiguous:
+            first, last, _ = part.indices(self.channels)
+            _pad(self.side, x, buffer, self.padding, self.reach[-1], self.channel_step, first, last)
+            return
         whole = buffer[: self.channels * self.channel_step].reshape(self.channels, self.channel_step)[part]
         used = prod(map(len, self.phases)) * prod(self.reach)
         whole[:, used:] = 0
@@ -267,6 +275,45 @@ class _Convolution(Standing):
             target[...] = shown
         else:
             np.add(shown, added.reshape(*shape, *(1,) * len(self.out)), out=target)
+
+
+def side(dtype: np.dtype[Any], size: Sequence[int], stride: Sequence[int]) -> int:
+    """The lanes of vectors that pad images of a size; 0 where numpy does."""
+    if dtype != np.float32 or len(size) > 2 or any(s != 1 for s in stride):
+        return 0
+    return next((n for n in (16, 8, 4) if n <= min(lanes(), size[-1])), 0)
+
+
+@functools.cache
+def code(function: Callable[..., str], *options: int) -> Any:
+    """The machine code of a kernel with such options."""
+    return linked(function, *options)
+
+
+def _pad(
+    side: int,
+    image: Array,
+    result: Array,
+    padding: Sequence[int],
+    pitch: int,
+    step: int,
+    first: int,
+    last: int,
+) -> None:
+    """The channels first..last of an image (C, *size), in rows of `pitch` elements and `step` for each channel."""
+    height, above = (image.shape[1], padding[0]) if image.ndim > 2 else (1, 0)
+    args = packed(
+        tiles.PADDED,
+        image=address(image),
+        result=address(result),
+        height=height,
+        width=image.shape[-1],
+        above=above,
+        left=padding[-1],
+        pitch=pitch,
+        step=step,
+    )
+    code(tiles.padded, side)(args, first, last)
 
 
 def _shape(outputs: int, dtype: np.dtype[Any]) -> tuple[int, int, int]:

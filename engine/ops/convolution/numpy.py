@@ -423,6 +423,12 @@ def backward_weight(xp: ArrayModule, g: Array, x: Array, size: Sequence[int], ge
         plain = lambda: _weight_by_arrays(xp, g, x, size, geometry)
         made: Array = code.backward_weight(g, x, tuple(size), geometry, plain)
         return made
+    if hasattr(xp, "share") and g.dtype.char == "f" and g.size and _generated(x.size):
+        from engine.ops.convolution import generated_weights
+
+        if generated_weights.serves(g, x, size, geometry):
+            plain = lambda: _weight_by_arrays(xp, g, x, size, geometry)
+            return generated_weights.backward_weight(g, x, tuple(size), geometry, plain)
     return _weight_by_arrays(xp, g, x, size, geometry)
 
 
