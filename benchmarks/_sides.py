@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 WARM = 10  # times as many calls before the first that count: what either side compiles or settles is over
+WARM_CALLS, WARM_SECONDS = 50, 0.5  # of slow calls as many, or for so long: generated code settles meanwhile
 
 
 class Repeated:
@@ -37,8 +38,9 @@ class Repeated:
             self.timer.timeit(1)
             once = min(self.timer.timeit(1) for _ in range(1 if few else 3))
             self.number = max(1, min(5000, int(3e-3 / max(once, 1e-9))))
-            self.timer.timeit(WARM * self.number)
+            self.timer.timeit(max(WARM * self.number, min(WARM_CALLS, int(WARM_SECONDS / max(once, 1e-9)))))
             self.key = key
+        self.timer.timeit(1)  # the other side ran meanwhile: threads sleep, caches hold what is its own
         return self.timer.timeit(self.number) / self.number
 
 

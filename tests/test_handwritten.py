@@ -13,8 +13,8 @@ INSTRUCTION = re.compile(r"\b(getelementptr|icmp|fcmp|fadd|define void|insertele
 # What makes text of a kernel that is written in the form, and knows no kernel.
 PRINTERS = {"llvm_ir", "llvm_jobs", "llvm_columns", "llvm_math"}
 # What is no kernel and has no other form: it launches kernels without Python (direct, program), hands
-# them to threads (team), or compares words that a guard reads.
-LAUNCHERS = {"direct", "program", "team", "generated_guards"}
+# them to threads (team) or is such a thread (workers), or compares words that a guard reads.
+LAUNCHERS = {"direct", "program", "team", "workers", "generated_guards"}
 BY_HAND = {"llvm_winograd", "llvm_text"}  # the second is what the first is put together of
 MOST = 633
 

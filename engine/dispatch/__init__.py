@@ -76,7 +76,7 @@ def derivative(**formulas: Formula | None) -> Callable[[F], F]:
 
 
 def moving(formula: F) -> F:
-    """Mark a formula of `array_derivative` that shows or copies its gradient in another shape: one of any size."""
+    """Mark a formula of `array_derivative` that serves any size, as one that shows its gradient in another shape."""
     formula.__dict__["moves"] = True
     return formula
 
@@ -85,7 +85,7 @@ def array_derivative(**formulas: Formula | None) -> Callable[[F], F]:
     """The formulas of `derivative` once more, over numpy arrays: Note [Gradients over arrays] in gradients.py.
 
     Those not given are the formulas of `derivative` themselves, where they are written with operators only.  They may
-    read what those read.
+    read what those read.  `by`: of all inputs of a `joint_derivative`.
     """
 
     def attach(function: F) -> F:

@@ -169,8 +169,8 @@ def node_class(record: Op) -> type[Node]:
         namespace[f"_f_{p}"] = formula
     exec(code, namespace)
     if record.array_formulas is not None:
-        for p in record.differentiable:
-            namespace[f"_fa_{p}"] = record.array_formulas.get(p, record.formulas[p])
+        for p in ("by",) if record.joint else record.differentiable:
+            namespace[f"_fa_{p}"] = record.array_formulas.get(p) or record.formulas[p]
         exec(_compiled(arrays_source(record), record.name + " backward of arrays"), namespace)
     slots = ("n_outputs",) if record.many else ()
     attributes: dict[str, object] = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from engine.core.storage_tensors import following
 from engine.dispatch import autocast
-from engine.dispatch.arguments import renamed
+from engine.dispatch.arguments import INTS, renamed
 from engine.dispatch.choosing import asked_from, generated
 from engine.dispatch.gradients import FormulaReads, Text
 from engine.dispatch.history_source import array_of, begin_record, many_step, record_call, save, view_step
@@ -123,6 +123,9 @@ def _take_arguments(w: Text, record: Op, inplace: bool) -> None:
     tests = record.arguments.tests(skip=(*record.tensors, record.varargs or ""))
     if tests and record.called == record.name:  # else the function that picks the form has looked
         w(f"if {' or '.join(tests)}: {', '.join(record.params)}, = {_checking(record)}")
+    for k in record.arguments.kinds:
+        if INTS in k.allowed and k.name != record.varargs:  # kernels keep what they found for these sizes
+            w(f"if {k.name}.__class__ is list: {k.name} = tuple({k.name})")
 
 
 def _take_arrays(w: Text, record: Op, plan: FormulaReads) -> None:

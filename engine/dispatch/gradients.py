@@ -5,8 +5,8 @@ A backward pass that records nothing computes with numbers only, yet its formula
 tensors costs several times the arithmetic.  So the ops of small everyday graphs say `@array_derivative`: their nodes
 have a second method, `arrays`, which does what `apply` does with numpy arrays in and out.  It serves one gradient of
 float32 or float64, of at most SMALL elements (of any number where the formulas are `moving`), where all that it reads
-is of that dtype, and returns None for anything else: then the engine makes Tensors and calls `apply`.  A test compares
-the two for every sample of these ops.
+is of that dtype, and returns None for anything else: then the engine makes Tensors and calls `apply`.  A joint formula
+(`by`) returns NotImplemented for what it leaves to `apply`.  A test compares the two for every sample of these ops.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ def apply_source(record: Op) -> str:
 def arrays_source(record: Op) -> str:
     """The Python text of the backward of an op over arrays: Note [Gradients over arrays]."""
     plan = FormulaReads(record)
-    if record.lists or record.joint or record.outputs or record.many:
+    formulas = record.array_formulas or {}
+    if record.lists or (record.joint and "by" not in formulas) or record.outputs or record.many:
         raise TypeError(f"op {record.name}: array_derivative is for ops with one output and no lists")
     w = Text()
     w("def arrays(self, grads, needs):")
@@ -179,7 +180,7 @@ def arrays_source(record: Op) -> str:
     w("grad = grad._array", 1)
     w("if grad.__class__ is not ndarray: return None", 1)
     w("d = grad.dtype")
-    moves = all(getattr(formula, "moves", False) for formula in (record.array_formulas or {}).values())
+    moves = all(getattr(formula, "moves", False) for formula in formulas.values())
     w(f"if {'' if moves else 'grad.size > SMALL or '}d is not F32 and d is not F64: return None")
     names = []
     for p in plan.saved:
@@ -202,10 +203,8 @@ def arrays_source(record: Op) -> str:
         w(f"if {p}._vc[0] != v_{p}: check_input({_SHOWN.get((record.name, p), p)}, v_{p})", 1)
         w(f"if {p}._channels_last is not None: return None", 1)
         w(f"{p} = {p}._array", 1)
-        w(
-            f"if {p}.__class__ is not ndarray or {p}.dtype is not d or {p}.size > SMALL: return None",
-            1,
-        )
+        large = "" if record.joint else f" or {p}.size > SMALL"
+        w(f"if {p}.__class__ is not ndarray or {p}.dtype is not d{large}: return None", 1)
         if plan.mixed:
             w("else:")
             w(f"{p} = n_{p}", 1)
@@ -218,8 +217,10 @@ def arrays_source(record: Op) -> str:
         w(f"{n} = h_{n}.array")
         w(f"if {n}.__class__ is not ndarray or {n}.dtype is not d: return None")
     w("try:")
-    for i, p in enumerate(record.differentiable):
-        formula = (record.array_formulas or {}).get(p, record.formulas[p])
+    if record.joint:
+        w(f"_g = _fa_by({', '.join(formula_params(formulas['by']))})", 1)
+    for i, p in enumerate(record.differentiable if not record.joint else ()):
+        formula = formulas.get(p, record.formulas[p])
         deep = 1
         if len(record.differentiable) > 1:
             w(f"g_{p} = None", 1)
@@ -233,6 +234,10 @@ def arrays_source(record: Op) -> str:
             w(f"if g_{p}.shape != s_{p}: g_{p} = summed_to(g_{p}, s_{p})", deep)
     w("except RuntimeWarning:")
     w("return None", 1)
-    parts = [f"g_{p}" for p in record.differentiable]
+    if record.joint:
+        w("if _g is NotImplemented: return None")
+        parts = [f"_g[{record.joint[0].index(p)}]" for p in record.differentiable]
+    else:
+        parts = [f"g_{p}" for p in record.differentiable]
     w(f"return ({', '.join(parts)},)")
     return w.text()

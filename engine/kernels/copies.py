@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from engine.kernels.elementwise import Class, Walk
 from engine.kernels.form import Kernel, Value, both, where
-from engine.kernels.jobs import Jobs
+from engine.kernels.jobs import Jobs, least
 from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["TRANSPOSED_PARAMETERS", "added_at", "copied", "placed", "taken", "transposed"]
+__all__ = ["TRANSPOSED", "added_at", "copied", "looked_up", "moved", "outside", "placed", "taken", "transposed"]
+
+TRANSPOSED = ("source", "target", "rows", "columns", "step_outer", "step_column")
 
 
 @functools.cache
@@ -40,6 +43,30 @@ def copied(dims: int, width: int, apart: int = 0) -> Callable[[str], Kernel]:
             else:
                 with k.each(n) as j:
                     k.store(out, own * n + j, k.load(x, start + step * j))
+        return k
+
+    return write
+
+
+@functools.cache
+def moved(classes: Sequence[Class]) -> Callable[[str], Kernel]:
+    """Parts (*) of one shape are written to `out`, each from a place of its own on.  A map over their elements.
+
+    classes: of the layout (`elementwise.Layout`) of the parts, and of where their elements are in `out`.
+    """
+    parts = len(classes) - 1
+
+    def write(type: str) -> Kernel:
+        k = Kernel("moved", "map")
+        given = [k.array(f"x{n}", type, dense=classes[n] == "dense") for n in range(parts)]
+        out = k.array("out", type, True)
+        walk = Walk(k, classes)
+        walk.parameters()
+        starts = [k.scalar(f"start{n}", "index") for n in range(parts)]
+        values = [k.load(x, walk.offset(n, k.index)) for n, x in enumerate(given)]
+        to = walk.offset(parts, k.index)
+        for start, value in zip(starts, values):
+            k.store(out, start + to, value)
         return k
 
     return write
@@ -133,24 +160,63 @@ def taken(type: str) -> Kernel:
     return k
 
 
-TRANSPOSED_PARAMETERS = ("x", "out", "bands", "rows", "pitch", "apart", "out_pitch", "out_apart")
+@functools.cache
+def outside(index: str) -> Callable[[str], Kernel]:
+    """index (count), of a type -> 1 where one of them is not from 0 to n - 1, else 0.  There is one row."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("outside", "rows")
+        places, wrong = k.array("places", index), k.array("wrong", "int32", True)
+        n, count = k.scalar("n", "index"), k.scalar("length", "index")
+        zero, one = k.constant(0, "int32"), k.constant(1, "int32")
+
+        def bad(j: Value) -> Value:
+            place = k.cast(k.load(places, j), "index")
+            return where(both(place >= 0, place < n), zero, one)
+
+        found = k.reduce("max", count, bad)
+        with k.once():
+            k.store(wrong, k.index, found)
+        return k
+
+    return write
+
+
+@functools.cache
+def looked_up(index: str) -> Callable[[str], Kernel]:
+    """x (n, after), index (count), of a type -> (count, after); 0 stands for indices outside.  Rows are `count`."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("looked_up", "rows")
+        x, places, out = k.array("x", type), k.array("places", index), k.array("out", type, True)
+        n, after = k.scalar("n", "index"), k.scalar("after", "index")
+        place, zero = k.cast(k.load(places, k.index), "index"), k.constant(0, "index")
+        base, own = where(both(place >= 0, place < n), place, zero) * after, k.index * after
+        with k.each(after) as j:
+            k.store(out, own + j, k.load(x, base + j))
+        return k
+
+    return write
 
 
 @in_llvm
 def transposed(lanes: int) -> Jobs:
-    """x (count, rows, columns) -> out (count, columns, rows), of float32; of bands begin..end of `lanes` columns each.
+    """Matrices in the order of the other dim: source, whose columns are runs of memory, -> target (*, rows, columns).
 
-    bands: those of a matrix; rows: a multiple of `lanes`, so that squares of so many are read and written as vectors;
-    pitch, apart: elements from one row, and from one matrix, to the next.
+    A job is `lanes` rows of one matrix, by squares, of which the last overlap the ones before.  Both dims have as many
+    elements at least, of 4 bytes.
     """
-    k = Jobs("transposed", lanes, TRANSPOSED_PARAMETERS, 2)
-    x, out = k.arrays
-    bands, rows, pitch, apart, out_pitch, out_apart = k.numbers.values()
+    k = Jobs("transposed", lanes, TRANSPOSED, 2)
+    (source, target), a = k.arrays, k.numbers
+    rows, columns, step = a["rows"], a["columns"], a["step_column"]
+    bands = (rows + lanes - 1) // lanes
     with k.loop(k.begin, k.end) as job:
-        matrix, column = job // bands, job % bands * lanes
-        source, target = k.view(x, matrix * apart + column), k.view(out, matrix * out_apart + column * out_pitch)
-        with k.loop(0, rows, lanes) as row:
-            lines = [k.vector(source, (row + n) * pitch) for n in range(lanes)]
-            for n, line in enumerate(k.transposed(lines)):
-                k.store(target, out_pitch * n + row, line)
+        number, first = job // bands, least(job % bands * lanes, rows - lanes)
+        given = k.view(source, number * a["step_outer"] + first)
+        own = k.view(target, (number * rows + first) * columns)
+        with k.loop(0, columns, lanes) as c:
+            at = least(c, columns - lanes)
+            square = k.transposed([k.vector(given, (at + n) * step) for n in range(lanes)])
+            for n, values in enumerate(square):
+                k.store(own, columns * n + at, values)
     return k

@@ -35,6 +35,7 @@ _CODES = {
 }
 SHARE = 1 << 15  # elements' worth of much work (some hundred operations each) that another thread is woken for
 OPERATIONS = 1 << 19  # the same of any work, in operations and arrays: 3 to 8 us
+LINE = 12  # operations of a loop over one line of a map
 PIECES = 4  # a thread, so that one that is held up leaves little
 
 
@@ -47,7 +48,7 @@ class Built:
     def __init__(self, kernel: Kernel, entry: Entry, known: Mapping[str, int]) -> None:
         self.kernel, self.entry = kernel, entry
         self.address = address(entry)
-        self.operations = operations(kernel)  # of an element
+        self.operations = operations(kernel, known)  # of an element
         arrays = sum(isinstance(p, Array) for p in kernel.parameters)  # whose memory is half of the time
         self.alone = OPERATIONS // (self.operations + arrays)  # elements that are too few to be shared
         if llvm_ir.serial(kernel):
@@ -82,23 +83,64 @@ class Built:
             threads.run(lambda at: entry(args, at, min(at + step, count)), list(range(0, count, step)))
 
 
-def operations(kernel: Kernel) -> int:
-    """About how many additions take the time of one element; of rows: of one place of a row, in the innermost loops."""
+def operations(kernel: Kernel, known: Mapping[str, int] | None = None) -> int:
+    """About how many additions take the time of one element; of rows: of one place of a row, in the innermost loops.
+
+    Of a map over coordinates, what is done once for a line of them is left out (`line_operations`), and so are offsets
+    of neighbours, whose stride is among the `known` numbers.
+    """
     found: dict[int, int] = {0: 0}
+    once = {**_of_lines(kernel)}
+    if once:
+        near = lambda s: s.op == "add" or any(a.name in (known or {}) for a in s.args if a.constant is None)
+        once |= {id(s): s for s in kernel.body if isinstance(s, Do) and s.result.type == "index" and near(s)}
+
+    def cost(s: Statement) -> int:
+        offset = isinstance(s, Do) and s.result.type == "index" and kernel.shape != "map"  # a loop's own work
+        return 0 if isinstance(s, Once) or offset or id(s) in once else _COSTS.get(getattr(s, "op", ""), 1)
 
     def count(body: Sequence[Statement], depth: int) -> None:
+        beside, ends = any(isinstance(s, Each) for s in body), 0
         for s in body:
+            if beside and isinstance(s, Loop) and not any(isinstance(t, Loop | Each) for t in s.body):
+                ends = max(ends, sum(map(cost, s.body)))  # of other places than `each` has
+                continue
             if isinstance(s, Loop | Each | Reduce):
                 count(s.body, depth + 1)
                 found[depth + 1] += isinstance(s, Reduce)
             elif isinstance(s, When):
                 count(s.body, depth)
-            offset = isinstance(s, Do) and s.result.type == "index" and kernel.shape != "map"  # a loop's own work
-            if not isinstance(s, Once) and not offset:
-                found[depth] = found.get(depth, 0) + _COSTS.get(getattr(s, "op", ""), 1)
+            found[depth] = found.get(depth, 0) + cost(s)
+        if ends:
+            found[depth + 1] = max(found[depth + 1], ends)
 
     count(kernel.body, 0)
     return max(1, found[max(found)])
+
+
+def line_operations(kernel: Kernel) -> int:
+    """The operations of a map that are done once for each line of its fastest coordinate, the loop's own among them."""
+    once = _of_lines(kernel)
+    return LINE + sum(isinstance(s, Do) and s.op not in ("rest", "quotient") for s in once.values()) if once else 0
+
+
+def _of_lines(kernel: Kernel) -> dict[int, Do]:
+    """The statements of a map's index arithmetic that do not depend on the fastest coordinate, and that coordinate's
+    own, which are loops of the printed code (`llvm_ir`)."""
+    index = kernel.index
+    rest = next((s for s in kernel.body if isinstance(s, Do) and s.op == "rest" and s.args[0] is index), None)
+    if kernel.shape != "map" or rest is None:
+        return {}
+    fast, found = {index.name, rest.result.name}, {id(rest): rest}
+    for s in kernel.body:
+        if not isinstance(s, Do) or s.result.type != "index" or s is rest:
+            continue
+        quotient = s.op == "quotient" and s.args[0] is index and s.args[1].name == rest.args[1].name
+        if quotient or not any(a.name in fast for a in s.args if a.constant is None):
+            found[id(s)] = s
+        else:
+            fast.add(s.result.name)
+    return found
 
 
 _CALLS = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh erf erfc pow".split()

@@ -17,20 +17,9 @@ __all__ = [
     "folded",
     "glu",
     "glu_backward",
-    "placed",
     "product",
     "running_sums",
 ]
-
-
-def placed(type: str) -> Kernel:
-    """x (rows, width) -> out (rows, total), from `start` on."""
-    k = Kernel("placed", "rows")
-    x, out = k.array("x", type), k.array("out", type, True)
-    width, total, start = (k.scalar(name, "index") for name in ("width", "total", "start"))
-    with k.each(width) as j:
-        k.store(out, k.index * total + start + j, k.load(x, k.index * width + j))
-    return k
 
 
 def product(type: str) -> Kernel:

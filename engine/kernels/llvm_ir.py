@@ -7,7 +7,7 @@ where offset is None the memory's address.  What is printed are plain loops that
 branches, with reductions that may be regrouped, and marked as independent from turn to turn.
 
 - A loop over an index whose rest and quotient by one number are asked for (the coordinates of `elementwise.Walk`)
-  becomes two loops, one over each: nothing is divided within.
+  becomes two loops, one over each, and the one over quotients likewise: nothing is divided within.
 - Sums of float32 are added in runs of RUN places, runs in float64: long rows lose nothing.
 - Jobs, which have vectors and loops of their own, are for `llvm_jobs`.
 - Neighbouring rows together, where elements of *different* rows lie side by side, are for `llvm_columns`.
@@ -157,7 +157,7 @@ class Printer:
         return "\n".join(parts) + "\n"
 
     def _rows(self) -> None:
-        self._for("%begin", "%end", self._row)
+        self._nested(self.kernel.index, "%begin", "%end", self.kernel.body, self._row, self._for)
 
     def _row(self, register: str) -> None:
         self.bound[self.kernel.index.name] = register
@@ -216,18 +216,38 @@ class Printer:
         write: Callable[[Body], None],
         parallel: bool,
     ) -> None:
-        """For index in begin..end: write(body); as two loops where the body asks for its coordinates."""
+        """For index in begin..end: write(body); a loop for each coordinate of the index that the body asks for."""
+
+        def turn(register: str) -> None:
+            self.bound[index.name] = register
+            write(body)
+
+        self._nested(index, begin, end, body, turn, lambda low, high, one: self._vector(low, high, one, body, parallel))
+
+    def _nested(
+        self,
+        index: Value,
+        begin: str,
+        end: str,
+        body: Body,
+        turn: Callable[[str], None],
+        loop: Callable[[str, str, Callable[[str], None]], None],
+    ) -> None:
+        """For index in begin..end: turn(register).
+
+        Where the body has rest and quotient of the index by one number, the loops are one over quotients, which is
+        nested likewise, and within it `loop(low, high, turn)` over rests; else there is only the latter.  Of a number
+        known at compile time the loop over all rests has that many turns, and those that begin or end elsewhere are
+        done by a loop of its own, without vectors.
+        """
         rest = next((s for s in body if isinstance(s, form.Do) and s.op == "rest" and s.args[0] is index), None)
-        if rest is None:
-
-            def plain(register: str) -> None:
-                self.bound[index.name] = register
-                write(body)
-
-            self._vector(begin, end, plain, body, parallel)
+        if rest is None or not (rest.args[1].name in self.bound or rest.args[1].constant):
+            loop(begin, end, turn)
             return
         by = rest.args[1]
         n = self._text(by)
+        if not n.isdigit():
+            n = self._clamped("smax", n, "1")  # there may be no turn at all
         quotients = [
             s
             for s in body
@@ -250,14 +270,28 @@ class Printer:
 
             def inner(c: str) -> None:
                 self.bound[rest.result.name] = c
-                self.bound[index.name] = self.emit(f"add nsw i64 {base}, {c}")
-                write(body)
+                turn(self.emit(f"add nsw i64 {base}, {c}"))
 
-            self._vector(low, high, inner, body, parallel)
+            if not n.isdigit() or index is not self.kernel.index:
+                loop(low, high, inner)
+                return
+            whole, part, leave = self._label(), self._label(), self._label()
+            turns = self.emit(f"sub nsw i64 {high}, {low}")
+            self(f"br i1 {self.emit(f'icmp eq i64 {turns}, {n}')}, label %{whole}, label %{part}")
+            self.lines.append(f"{whole}:")
+            loop("0", n, inner)
+            self(f"br label %{leave}")
+            self.lines.append(f"{part}:")
+            self._for(low, high, inner)
+            self._at(leave)
 
         first, last = self.emit(f"sdiv i64 {begin}, {n}"), self.emit(f"sdiv i64 {after}, {n}")
         stop = self.emit(f"select i1 {self.emit(f'icmp slt i64 {begin}, {end}')}, i64 {last}, i64 -1")
-        self._for(first, self.emit(f"add nsw i64 {stop}, 1"), outer)
+        stop = self.emit(f"add nsw i64 {stop}, 1")
+        if quotients:
+            self._nested(quotients[0].result, first, stop, body, outer, self._for)
+        else:
+            self._for(first, stop, outer)
 
     def _clamped(self, how: str, a: str, b: str) -> str:
         return self.emit(f"call i64 @llvm.{how}.i64(i64 {a}, i64 {b})")

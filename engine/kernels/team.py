@@ -1,5 +1,5 @@
 """Pieces of generated kernels on the OpenMP threads that oneDNN has: they wait for work where Python's threads sleep,
-and need no interpreter to take it.
+and need no interpreter to take it; without oneDNN, on threads of our own (`workers.py`).
 
 The threads take pieces by a counter until none is left, so that one which is held up leaves little.  On two cores of a
 Zen 3, while threads are awake, relu of a million elements takes 84 us so, 173 in pieces for Python's threads, 138
@@ -12,13 +12,14 @@ import ctypes
 import functools
 import os
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.backends.cpu import threads
 from engine.backends.onednn import placement
+from engine.kernels import workers
 from engine.kernels.compiler import address, linked
 
 __all__ = ["SPLIT", "every", "run", "shared", "split", "start", "step_of"]
@@ -108,8 +109,6 @@ done:
   ret void
 }
 """
-_WORDS = struct.Struct("<QqqqqQq")
-
 # For generated code that holds `shared`: what `split` does, on memory of its own stack.
 SPLIT = """
 define internal void @split(ptr %team, ptr %code, ptr %args, i64 %count, i64 %members, i64 %each) {
@@ -168,85 +167,139 @@ go:
 
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
-# threads (0: none to share with), GOMP_parallel, the code of `_RANGE`, what tells a thread its number, what tells it
-# its core, the core on which the others know it, what is called where that is another
+# threads (0: none to share with), GOMP_parallel or what does the same, the code of `_RANGE`, what tells a thread its
+# number, what tells it its core, the core on which the others know it, what is called where that is another
 shared = np.zeros(7, np.int64)
 
+# `@split` as an entry: the words are those of `_SPLIT_WORDS`, then the arguments of the code
+_ENTRY = """
+define void @KERNEL(ptr %words, i64 %from, i64 %to) {
+  %w1 = getelementptr i64, ptr %words, i64 1
+  %w2 = getelementptr i64, ptr %words, i64 2
+  %w3 = getelementptr i64, ptr %words, i64 3
+  %w4 = getelementptr i64, ptr %words, i64 4
+  %args = getelementptr i64, ptr %words, i64 5
+  %team = load ptr, ptr %words
+  %code = load ptr, ptr %w1
+  %count = load i64, ptr %w2
+  %members = load i64, ptr %w3
+  %each = load i64, ptr %w4
+  call void @split(ptr %team, ptr %code, ptr %args, i64 %count, i64 %members, i64 %each)
+  ret void
+}
+"""
+_SPLIT_WORDS = struct.Struct("<QQqqq")  # where `shared` is, the code, how many elements, threads, pieces of a thread
 
-def start() -> None:
-    """Let generated code share its work by `shared`, if there are such threads."""
-    library = _library() if not shared[1] else None
-    if library is None:
-        return
-    ffi, loaded = library.state.ffi, library.state.library
-    places = ffi.addressof(loaded, "GOMP_parallel"), _member(_RANGE)
-    placement.apart()
-    placed = placement.core() >= 0
-    core = int(ffi.cast("uintptr_t", ffi.addressof(loaded, "sched_getcpu"))) if placed else _number()
+
+class _Threads(NamedTuple):
+    """Threads that wait for work."""
+
+    parallel: int  # the address of GOMP_parallel or of what has its signature
+    number: int  # of what tells a thread its number
+    core: int  # of what tells it its core; `number` where threads are not placed
+    apart: Callable[[], int]  # keep the others off the core of this thread, which it returns; 0 where not placed
+    grow: Callable[[int], None]  # let so many work at once
+
+
+_state: _Threads | None = None
+
+
+def start() -> bool:
+    """Let generated code share its work by `shared`; return whether there are threads for that: OpenMP's where oneDNN
+    is in use, else those of `workers.py`."""
+    global _state
+    if _state is not None:
+        return True
+    found = _openmp() or _workers()
+    if found is None:
+        return False
     told = ctypes.cast(_told, ctypes.c_void_p).value or 0
-    shared[1:] = [*[int(ffi.cast("uintptr_t", place)) for place in places], _number(), core, -1 if placed else 0, told]
-    threads.changed.append(_follow)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_alone)
+    shared[1:] = [found.parallel, address(linked(_RANGE)), found.number, found.core, -1, told]
+    _state = found
+    _watch()
     _follow()
+    return True
 
 
-def _follow() -> None:
-    shared[0] = threads.get_num_threads() if shared[1] else 0
-    if placement.core() >= 0:
-        shared[5] = -1
-
-
-def _tell() -> None:
-    placement.apart()
-    shared[5] = placement.core()
-
-
-_told = ctypes.PYFUNCTYPE(None)(_tell)
-
-
-def _alone() -> None:
-    """In a forked child, which has none of its parent's threads."""
-    shared[:] = 0
-
-
-@functools.cache
-def _member(text: str) -> Any:
-    """The address of what each thread of the team does."""
-    from engine.backends.onednn import library
-
-    return library.state.ffi.cast("void *", address(linked(text)))
-
-
-@functools.cache
-def _number() -> int:
-    """The address of what tells a thread its number in the team."""
-    from engine.backends.onednn import library
-
-    ffi = library.state.ffi
-    return int(ffi.cast("uintptr_t", ffi.addressof(library.state.library, "omp_get_thread_num")))
-
-
-def _library() -> Any:
-    """The module of oneDNN's library, which has the threads; None where there are none."""
+def _openmp() -> _Threads | None:
+    """Return the threads that oneDNN has, if they are OpenMP's."""
     from engine.backends.onednn import library  # not before there is something to run
 
     if library.load() is None or library.state.forked or not hasattr(library.state.library, "GOMP_parallel"):
         return None  # a forked child has none of its parent's threads
-    return library
+    ffi, loaded = library.state.ffi, library.state.library
+
+    def place(name: str) -> int:
+        return int(ffi.cast("uintptr_t", ffi.addressof(loaded, name)))
+
+    def apart() -> int:
+        placement.apart()
+        return max(placement.core(), 0)
+
+    apart()
+    number = place("omp_get_thread_num")
+    core = place("sched_getcpu") if placement.core() >= 0 else number
+    return _Threads(place("GOMP_parallel"), number, core, apart, lambda _: None)
+
+
+def _workers() -> _Threads | None:
+    """Return threads of our own."""
+    made = workers.start()
+    return None if made is None else _Threads(made.parallel, made.core, made.core, made.apart, made.grow)
+
+
+@functools.cache
+def _watch() -> None:
+    threads.changed.append(_follow)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_alone)
+
+
+def _follow() -> None:
+    """Use as many threads as operations may use now."""
+    if _state is not None:
+        _state.grow(threads.get_num_threads())
+        shared[0], shared[5] = threads.get_num_threads(), -1
+
+
+def _tell() -> None:
+    if _state is not None:
+        shared[5] = _state.apart()
+
+
+_told = ctypes.CFUNCTYPE(None)(_tell)
+
+
+def _alone() -> None:
+    """In a forked child, which has none of its parent's threads."""
+    global _state
+    _state = None
+    shared[:] = 0
+    workers.forked()
+
+
+@functools.cache
+def _split() -> Callable[[bytes, int, int], None]:
+    return linked(_ENTRY + SPLIT)
+
+
+_PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 
 
 def every(member: Any, data: int, count: int) -> None:
     """`member(data)` of up to `count` threads at once, at least of this one; a function of ctypes."""
-    library = _library() if count > 1 else None
     if count == 1:
         member(data, 0, 0)
-    elif library is None:
+    elif not start():
         threads.run(lambda _: member(data, 0, 0), list(range(count)))
     else:
-        place = library.state.ffi.cast
-        placement.apart()
-        library.state.library.GOMP_parallel(place("void *", address(member)), place("void *", data), count, 0)
+        _parallel(address(member), data, count)
+
+
+def _parallel(code: int, data: int, count: int) -> None:
+    assert _state is not None
+    _state.apart()
+    _PARALLEL(_state.parallel)(code, data, count, 0)
 
 
 def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
@@ -255,16 +308,14 @@ def run(code: int, pieces: Sequence[tuple[bytes, int, int]]) -> bool:
 
     A piece must not depend on another.
     """
-    library = _library()
-    if library is None:
+    if not start():
         return False
-    ffi, pack = library.state.ffi, _JOB.pack
     held = {id(args): args for args, _, _ in pieces}
-    places = {key: int(ffi.cast("uintptr_t", ffi.from_buffer(args))) for key, args in held.items()}
-    jobs = [pack(code, places[id(args)], begin, end) for args, begin, end in pieces]
-    data = ffi.from_buffer(bytearray(_HEAD.pack(0, len(jobs)) + b"".join(jobs)))
-    placement.apart()
-    library.state.library.GOMP_parallel(_member(_TEXT), data, min(threads.get_num_threads(), len(jobs)), 0)
+    places = {key: ctypes.cast(ctypes.c_char_p(args), ctypes.c_void_p).value or 0 for key, args in held.items()}
+    jobs = [_JOB.pack(code, places[id(args)], begin, end) for args, begin, end in pieces]
+    data = ctypes.create_string_buffer(_HEAD.pack(0, len(jobs)) + b"".join(jobs))
+    several = min(threads.get_num_threads(), len(jobs))
+    _parallel(address(linked(_TEXT)), ctypes.addressof(data), several)
     return True
 
 
@@ -281,14 +332,7 @@ def split(code: int, args: bytes, count: int, members: int, each: int) -> bool:
     A thread begins with its own part, which the same call before left in its cache, then helps the others.  Pieces
     begin at multiples of 64.
     """
-    library = _library()
-    if library is None:
+    if not start():
         return False
-    step = step_of(count, members * each)
-    size = 64 * (1 + members)
-    data = bytearray(size)
-    _WORDS.pack_into(data, 0, code, count, step, members, each, _number(), size)
-    data += args
-    placement.apart()
-    library.state.library.GOMP_parallel(_member(_RANGE), library.state.ffi.from_buffer(data), members, 0)
+    _split()(_SPLIT_WORDS.pack(shared.ctypes.data, code, count, members, each) + args, 0, 0)
     return True

@@ -47,6 +47,9 @@ FORWARD = (
     "made_across",
     "made_top",
     "made_side",
+    "next_panel",
+    "next_down",
+    "next_across",
 )
 GRADIENT = ("image", "slope", "made", *_WINDOWS, "images", "chunk", "block")
 
@@ -55,23 +58,23 @@ GRADIENT = ("image", "slope", "made", *_WINDOWS, "images", "chunk", "block")
 def forward(lanes: int, rows: int, vectors: int) -> Jobs:
     """The jobs begin..end of a convolution; `rows` pixels by `vectors` vectors of outputs stay in registers.
 
-    weights (outputs / panel, tall, wide, channels, panel), bias (outputs).  Results are numbered from 0 to `pixels`;
-    that of (row, column) belongs at (row * made_down + made_top, column * made_across + made_side) of images of
-    made_rows x made_columns.  A job is a panel of a block of results; the panels of a block follow one another, so that
-    what they read stays in the cache, and of the kernel `part` rows are read for all of it before the next are: what is
-    summed until then waits where it belongs.
+    weights (channels, panel) for each place of the kernel and panel of outputs, which are `next_down`, `next_across`
+    and `next_panel` elements from one another, less than 0 where places are in the opposite order.  bias (outputs).
+    Results are numbered from 0 to `pixels`; that of (row, column) belongs at (row * made_down + made_top, column *
+    made_across + made_side) of images of made_rows x made_columns.  A job is a panel of a block of results; the panels
+    of a block follow one another, so that what they read stays in the cache, and of the kernel `part` rows are read for
+    all of it before the next are: what is summed until then waits where it belongs.
     """
     k = Jobs("windows", lanes, FORWARD, 5)
     image, weights, result, bias, zeros = k.arrays
     a = k.numbers
     channels, outputs, panel = a["channels"], a["outputs"], vectors * lanes
     panels = outputs // panel
-    spot = channels * panel  # weights of a place of the kernel
-    line, across = spot * a["wide"], a["dilation_across"] * channels
+    line, across = a["next_down"], a["dilation_across"] * channels
 
     def few(pixel: Value, last: Value, number: Value, top: Value) -> None:
         """`rows` results of the block that ends at `last`, in a panel of outputs, by its rows from `top` on."""
-        own = k.view(weights, number * (line * a["tall"]))
+        own = k.view(weights, number * a["next_panel"])
         made, shift = k.view(result, number * panel), k.view(bias, number * panel)
         targets, corners = [], []
         for i in range(rows):
@@ -97,7 +100,7 @@ def forward(lanes: int, rows: int, vectors: int) -> Jobs:
                 for fits, address, x in lines:
                     there = both(fits, inside(x + moved, a["width"]))
                     pixels.append(k.either(there, k.view(address, along), zeros))
-                k.add_products(sums, pixels, channels, 1, k.view(own, down * line + j * spot), panel)
+                k.add_products(sums, pixels, channels, 1, k.view(own, down * line + j * a["next_across"]), panel)
         k.store_all(places, sums)
 
     with k.loop(k.begin, k.end) as job:

@@ -16,6 +16,7 @@ from engine.core.grad_mode import enable_grad, mode
 from engine.dispatch import OPS
 from engine.library.aten import FUNCTIONS
 from engine.ops import functions as torch
+from engine.ops.convolution import convolution_grads
 from engine.tensor import Tensor
 from engine.torch_names.facade import facade
 
@@ -154,7 +155,11 @@ def _convolution_backward(
     def forward(x: Tensor, w: Tensor) -> Tensor:
         return torch.convolution(x, w, None, stride, padding, dilation, transposed, output_padding, groups)
 
-    found = _of(forward, grad_output, input, weight, wanted=output_mask[:2])
+    if mode.enabled and any(t.requires_grad for t in (grad_output, input, weight)):
+        found = _of(forward, grad_output, input, weight, wanted=output_mask[:2])
+    else:  # without the forward pass
+        sizes = tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups
+        found = convolution_grads(grad_output, input, weight, (*output_mask[:2], False), *sizes)[:2]
     others = [d for d in range(grad_output.dim()) if d != 1]
     return *found, grad_output.sum(others) if output_mask[2] else None
 

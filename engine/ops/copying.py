@@ -125,7 +125,7 @@ def _overflow(dtype: Any, names: Any) -> None:
 # --- copies
 
 
-@op(out=False, channels_last=True, blocks="copy")
+@op(out=False, channels_last=True, blocks="copy", generated="one")
 @derivative(input=lambda grad: grad)
 @array_derivative(input=moving(lambda grad: grad))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),)])

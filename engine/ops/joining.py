@@ -138,7 +138,7 @@ def _not_empty(name: str, tensors: Any, sentence: str) -> Any:
     return tensors
 
 
-@op(promote="default", form="stack", node="StackBackward0")
+@op(promote="default", form="stack", node="StackBackward0", generated="many")
 @derivative(tensors=lambda grad, tensors_dtype, dim: stack_backward(grad, tensors_dtype, dim))
 @samples(lambda t: [([t(2, 3), t(2, 3)],), ([t(2), t(2), t(2)], -1), ([t(), t()], 0)])
 def stack_tensors(xp, tensors, dim: int = 0):

@@ -120,6 +120,21 @@ def _taken_by_generated_code(array: np.ndarray, index: np.ndarray, axis: int) ->
     return copies.taken(array, index, axis)
 
 
+def _transposed_by_generated_code(target: np.ndarray, source: np.ndarray) -> bool:
+    """A copy of transposed matrices; `_copied_by_generated_code`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        relayout.providers.transposed = None
+        return False
+    if not worth_loading(source.size):
+        return False
+    from engine.ops.generated import transposes  # for the weight
+
+    return transposes.transposed(target, source)
+
+
+relayout.providers.transposed = _transposed_by_generated_code
 relayout.providers.taken = _taken_by_generated_code
 relayout.providers.contiguous = _copied_by_generated_code
 relayout.providers.placed = _placed_by_generated_code

@@ -125,7 +125,7 @@ def _view_as_dtype(input, dtype):
 Tensor.view = view
 
 
-@op(public=False, method=False, node="UnsafeViewBackward0", out_as="graph")
+@op(public=False, method=False, node="UnsafeViewBackward0", out_as="graph", generated="one")
 @derivative(input=lambda grad, input_shape: grad.reshape(input_shape))
 @array_derivative(input=_reshaped)
 @samples(lambda t: [(t(3, 4), (2, 6))])

@@ -76,6 +76,8 @@ class Providers(Slots):
     added: Slot[Callable[[np.ndarray, np.ndarray, Any], bool] | None] = None
     # taken(array, index, axis): the entries of a dim at an index that is within it, or NotImplemented
     taken: Slot[Callable[[np.ndarray, np.ndarray, int], Any] | None] = None
+    # transposed(target, source): target[...] = source of transposed matrices; False where that is left to numpy
+    transposed: Slot[Callable[[np.ndarray, np.ndarray], bool] | None] = None
 
 
 providers = Providers()
@@ -123,6 +125,8 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
         return
     if source.strides[-1] == source.itemsize and run <= _RUN:
         target.view(_of_bytes(run))[...] = source.view(_of_bytes(run))
+        return
+    if providers.transposed is not None and providers.transposed(target, source):
         return
     if not source.strides[-1] or source.strides[-1] % _ALIKE or sizes[-1] <= _CUT:
         target[...] = source

@@ -14,12 +14,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.backends.cpu import threads
 from engine.backends.onednn import library
 
-__all__ = ["apart", "core"]
+__all__ = ["apart", "core", "keep_off"]
 
 
 class _Team(threading.local):
@@ -50,6 +50,19 @@ def apart() -> None:
         _place()
 
 
+def keep_off(members: Sequence[int], core: int) -> bool:
+    """Let threads, the kernel's numbers of them, run on every core of this process but one; False where one has ended
+    or the system does not allow it."""
+    others, allowed = os.sched_getaffinity(0) - {core}, True
+    for number in members:
+        if others and os.path.exists(f"/proc/self/task/{number}"):  # it may have ended since
+            try:
+                os.sched_setaffinity(number, others)
+            except OSError:  # it ended now, or the system does not allow it
+                allowed = False
+    return allowed
+
+
 def _place() -> None:
     if core is _unknown:
         _start()
@@ -57,18 +70,13 @@ def _place() -> None:
     team.core = here
     if here < 0:
         return
-    cores, count = os.sched_getaffinity(0), library.thread_count()
-    if not 1 < count <= len(cores):
+    count = library.thread_count()
+    if not 1 < count <= len(os.sched_getaffinity(0)):
         return
     if team.count != count:
         team.members, team.count = _numbers(count), count
-    others = cores - {here}
-    for number in team.members:
-        if os.path.exists(f"/proc/self/task/{number}"):  # it may have ended since
-            try:
-                os.sched_setaffinity(number, others)
-            except OSError:  # it ended now, or the system does not allow it
-                team.members = ()
+    if not keep_off(team.members, here):
+        team.members = ()
 
 
 def _start() -> None:

@@ -14,8 +14,9 @@ from engine.backends.cpu.relayout import follow, in_torch_order
 from engine.core import dtypes
 from engine.core.geometry import ConvGeometry
 from engine.core.grad_mode import mode
-from engine.dispatch import composite, joint_derivative, op, samples
+from engine.dispatch import array_derivative, composite, joint_derivative, moving, op, samples
 from engine.ops.convolution import numpy as by_numpy
+from engine.ops.convolution import pointwise
 from engine.ops.convolution.checks import check, dims_of, each, transposed_shape
 from engine.ops.convolution.weights import lay_weight
 from engine.ops.dependence import depending
@@ -45,7 +46,8 @@ def _cropped(tensor, size):
     return tensor
 
 
-def _convolution_grads(grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups):
+def convolution_grads(grad, input, weight, needs, stride, padding, dilation, transposed, output_padding, groups):
+    """The gradients of input, weight and bias from that of the output; None for those that `needs` does not ask for."""
     geometry = (stride, padding, dilation, groups)
     of_input = of_weight = None
     if needs[0]:
@@ -99,7 +101,8 @@ def _zeros(values):
     autocast="lower",
     flops=("convolution", flops.convolution),
 )
-@joint_derivative("input", "weight", "bias", by=_convolution_grads)
+@joint_derivative("input", "weight", "bias", by=convolution_grads)
+@array_derivative(by=moving(pointwise.gradients))
 @samples(
     lambda t: (
         [
@@ -149,6 +152,8 @@ def convolution(
     if not transposed and by_numpy.of_one_place(input, weight, bias, stride, padding, dilation, groups):
         result = by_numpy.product_of_one_place(xp, input, weight, bias)
         return follow(xp, result, input, weight)
+    if not transposed and (few := pointwise.few(input, weight, bias, stride, padding, dilation, groups)) is not None:
+        return few(input, weight, bias)
     geometry = ConvGeometry.of(stride, padding, dilation, groups)
     check(input, weight, bias, geometry, transposed, output_padding)
     x, w, b = _wide(xp, input, weight, bias)

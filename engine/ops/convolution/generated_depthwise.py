@@ -1,7 +1,7 @@
 """Convolutions of each channel with a kernel of its own and their gradients, of images in torch's order, by generated
 code (the extra `jit`), in front of the library's and numpy's: engine/kernels/depthwise.py.
 
-Steps of one, of one or two dims.  oneDNN has code for channels-last images, to which all of these would be converted.
+One to three dims, in any steps.  oneDNN has code for channels-last images, to which all of these would be converted.
 Each geometry is tried: engine/kernels/README.md.
 """
 
@@ -26,6 +26,7 @@ __all__ = ["Forward", "backward_input", "backward_weight", "serves"]
 _PLACES = 64  # of a kernel, which is written out
 _PADDED = 1 << 16  # elements of a padded image, which the second-level cache holds
 _WORK = 8  # multiplications that take the time of one element of other kernels
+Sizes = tuple[int, int, int]
 _F32 = np.dtype("float32")
 
 _entries: dict[Hashable, launch.Entry] = {}
@@ -36,26 +37,27 @@ def serves(size: Sequence[int], w: Sequence[int], geometry: ConvGeometry, *array
     """Return whether the convolution of images (N, C, *size) with w (C, 1, *kernel) is worth a trial, and the arrays
     are float32 in torch's order."""
     stride, padding, dilation, groups = geometry
-    if not 1 < groups == size[1] == w[0] or w[1] != 1 or len(size) not in (3, 4) or not prod(size):
+    if not 1 < groups == size[1] == w[0] or w[1] != 1 or len(size) not in (3, 4, 5) or not prod(size):
         return False
-    if any(s != 1 for s in stride) or not 1 < prod(w[2:]) <= _PLACES or not processor.available():
+    if not 1 < prod(w[2:]) <= _PLACES or not processor.available():
         return False
     if any(p > d * (n - 1) for p, d, n in zip(padding, dilation, w[2:])):
         return False
-    padded = [n + 2 * p for n, p in zip(size[2:], padding)]
-    out = [n - d * (k - 1) for n, d, k in zip(padded, dilation, w[2:])]
-    if min(out) < 1 or min(size[-1], out[-1]) < 4 or prod(padded) > _PADDED:
+    out = geometry.output_size(size[2:], w[2:])
+    padded = [n + 2 * p + s for n, p, s in zip(size[2:], padding, stride)]
+    if min(out) < 1 or min(size[-1] // stride[-1], out[-1]) < 4 or prod(padded) > _PADDED:
         return False
     return all(a.dtype == _F32 and a.flags.c_contiguous for a in arrays)
 
 
-def _of_two(sizes: Sequence[int], one: int) -> tuple[int, int]:
-    """Sizes of two dims, those of one dim as of a single row."""
-    return (sizes[0], sizes[1]) if len(sizes) > 1 else (one, sizes[0])
+def _of_three(sizes: Sequence[int], one: int) -> Sizes:
+    """Sizes of three dims; of fewer, as of planes, or rows, that are one behind the other."""
+    front, above, left = (*(one,) * (3 - len(sizes)), *sizes)
+    return front, above, left
 
 
 class _Route(GeneratedRoute):
-    """The kernel `function` for images (N, C, *size) with weights (C, 1, *kernel) and this padding."""
+    """The kernel `function` for images (N, C, *size) with weights (C, 1, *kernel)."""
 
     def __init__(
         self,
@@ -63,27 +65,30 @@ class _Route(GeneratedRoute):
         function: Callable[..., str],
         size: Sequence[int],
         w: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
+        geometry: ConvGeometry,
     ) -> None:
-        height, width = _of_two(size[2:], 1)
-        above, left = _of_two(padding, 0)
-        (tall, wide), (down, across) = _of_two(w[2:], 1), _of_two(dilation, 1)
-        self.rows, self.columns = height + 2 * above - down * (tall - 1), width + 2 * left - across * (wide - 1)
+        kernel, dilation, stride = (_of_three(each, 1) for each in (w[2:], geometry.dilation, geometry.stride))
+        image, padding = _of_three(size[2:], 1), _of_three(geometry.padding, 0)
+        out = _of_three(geometry.output_size(size[2:], w[2:]), 1)
         self.images, self.channels = size[:2]
-        width_of_vectors = next(n for n in (16, 8, 4) if n <= min(lanes(), width, self.columns))
-        pitch = width + 2 * left
-        self.step = pitch * (height + 2 * above)
-        self.sizes = dict(height=height, width=width, rows=self.rows, columns=self.columns, above=above, left=left)
-        self.sizes.update(pitch=pitch, channels=self.channels)
-        self.options = (width_of_vectors, tall, wide, down, across)
-        self.function, self.multiplications = (
-            function,
-            self.images * self.channels * self.rows * self.columns * tall * wide,
-        )
+        self.sizes = dict(zip(("depth", "height", "width", "layers", "rows", "columns"), (*image, *out)))
+        self.sizes["channels"] = self.channels
+        narrow = min(-(-image[2] // stride[2]), out[2]) if function is depthwise.spread else image[2] // stride[2]
+        width_of_vectors = next(n for n in (16, 8, 4) if n <= min(lanes(), narrow, out[2]))
+        self.options: tuple[Hashable, ...] = (width_of_vectors, kernel, dilation, stride)
+        self._lay_out(image, out, kernel, dilation, stride, padding)
+        self.function, self.multiplications = function, self.images * self.channels * prod(out) * prod(kernel)
         self._codes: dict[tuple[int, ...], Callable[..., None]] = {}
         entry = _entries.setdefault((function, *self.options), launch.Entry())
         super().__init__(name, entry, self.multiplications // _WORK, self.built)
+
+    def _lay_out(self, image: Sizes, out: Sizes, kernel: Sizes, dilation: Sizes, stride: Sizes, padding: Sizes) -> None:
+        """Add the sizes of the padded image, of which each thread has one: `step` elements."""
+        phase = -(-(image[2] + 2 * padding[2]) // stride[2])
+        pitch = phase * stride[2]
+        plane = pitch * (image[1] + 2 * padding[1])
+        self.step = plane * (image[0] + 2 * padding[0])
+        self.sizes.update(zip(("front", "above", "left", "phase", "pitch", "plane"), (*padding, phase, pitch, plane)))
 
     def built(self, *more: int) -> Callable[..., None]:
         """The machine code."""
@@ -108,7 +113,7 @@ class _Outputs(_Route):
 
     def __init__(self, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> None:
         name = "a convolution of each channel"
-        super().__init__(name, depthwise.forward, size, w, geometry.padding, geometry.dilation)
+        super().__init__(name, depthwise.forward, size, w, geometry)
         self.made = (*size[:2], *geometry.output_size(size[2:], w[2:]))
 
     def run(self, x: Array, w: Array, bias: Array | None) -> Array:
@@ -120,17 +125,18 @@ class _Outputs(_Route):
         return out
 
 
+_OF_INPUT = "the gradient of the input of a convolution of each channel"
+
+
 class _Input(_Route):
     """The gradient of the input (N, C, *size): of g (N, C, *out) with the kernels' places in the opposite order."""
 
     first = (False, True)
 
     def __init__(self, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> None:
-        _, padding, dilation, _ = geometry
         out = geometry.output_size(size[2:], w[2:])
-        around = [d * (n - 1) - p for d, n, p in zip(dilation, w[2:], padding)]
-        name = "the gradient of the input of a convolution of each channel"
-        super().__init__(name, depthwise.forward, (*size[:2], *out), w, around, dilation)
+        around = tuple([d * (n - 1) - p for d, n, p in zip(geometry.dilation, w[2:], geometry.padding)])
+        super().__init__(_OF_INPUT, depthwise.forward, (*size[:2], *out), w, geometry._replace(padding=around))
         self.made = tuple(size)
 
     def run(self, g: Array, w: Array) -> Array:
@@ -141,13 +147,42 @@ class _Input(_Route):
         return out
 
 
+class _Steps(_Route):
+    """The gradient of the input (N, C, *size) of a convolution in steps."""
+
+    first = ()
+
+    def __init__(self, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> None:
+        super().__init__(_OF_INPUT, depthwise.spread, size, w, geometry)
+        self.made = tuple(size)
+
+    def _lay_out(self, image: Sizes, out: Sizes, kernel: Sizes, dilation: Sizes, stride: Sizes, padding: Sizes) -> None:
+        self.options = (*self.options, padding)
+        padded = []
+        for d in range(3):
+            reads = depthwise.reads(kernel[d], dilation[d], stride[d], padding[d])
+            reached = [before for place in reads for _, before in place]
+            padded.append(max(0, *reached) + max(out[d], -(-image[d] // stride[d]) - min(reached)))
+        line = -(-image[2] // stride[2]) * stride[2]
+        plane = padded[1] * padded[2]
+        self.step = plane * padded[0] + line * depthwise.lines(kernel, stride)
+        self.sizes.update(pitch=padded[2], plane=plane, line=line)
+
+    def run(self, g: Array, w: Array) -> Array:
+        """The gradient."""
+        out = empty(self.made, _F32)
+        given = dict(slope=address(g), weights=address(w), result=address(out))
+        self.jobs(depthwise.SPREAD, self.images * self.channels, (), **given)
+        return out
+
+
 class _Weight(_Route):
     """The gradient of the weight (C, 1, *kernel), of x (N, C, *size) and g (N, C, *out)."""
 
     def __init__(self, size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> None:
         self.first = (min(24 if registers() > 16 else 9, prod(w[2:])),)
         name = "the gradient of the weight of a convolution of each channel"
-        super().__init__(name, depthwise.gradient, size, w, geometry.padding, geometry.dilation)
+        super().__init__(name, depthwise.gradient, size, w, geometry)
         self.made = tuple(w)
 
     def run(self, g: Array, x: Array) -> Array:
@@ -158,7 +193,7 @@ class _Weight(_Route):
         return out
 
 
-_Kind = TypeVar("_Kind", _Outputs, _Input, _Weight)
+_Kind = TypeVar("_Kind", _Outputs, _Input, _Steps, _Weight)
 
 
 def _tried(kind: type[_Kind], size: Sequence[int], w: Sequence[int], geometry: ConvGeometry) -> _Kind:
@@ -188,7 +223,8 @@ def backward_input(
     g: Array, w: Array, size: Sequence[int], geometry: ConvGeometry, plain: Callable[[], Array]
 ) -> Array:
     """The gradient of the input of such a convolution, by `plain` until this code has proved itself."""
-    trial = _tried(_Input, tuple(size), w.shape, geometry)
+    key = tuple(size), w.shape, geometry
+    trial = _tried(_Input, *key) if all(s == 1 for s in geometry.stride) else _tried(_Steps, *key)
     made: Array = trial.chosen(lambda: trial.run(g, w), plain, (g, w), w)
     return made
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu import empty, packing, relayout
+from engine.backends.cpu import empty, packing
 from engine.core.arrays import Array
 from engine.core.geometry import ConvGeometry
 from engine.kernels import llvm_winograd
 from engine.kernels.windows import FORWARD, GRADIENT, forward, gradient
+from engine.ops.convolution import generated_taps
 from engine.ops.generated import launch
 from engine.ops.generated.route import GeneratedRoute, address, lanes, linked, packed, registers, several, shared
 
@@ -66,17 +67,17 @@ class _Products(_Route):
         super().__init__(name, forward, rows, vectors, self.outputs, prod(made) * channels * taps)
         self.zeros = np.zeros(max(channels, self.outputs), _F32)
 
-    def arranged(self, w: Array, buffer: Array) -> Array:
-        """Weights (outputs, channels, tall, wide), of any strides, in panels, in `buffer`."""
-        outputs, channels, tall, wide = w.shape
-        panels = w.reshape(outputs // self.panel, self.panel, channels, tall, wide)
-        relayout.copy(buffer.view(_F32).reshape(-1, tall, wide, channels, self.panel), panels.transpose(0, 3, 4, 2, 1))
+    def arranged(self, w: Array, buffer: Array, of_input: bool = False) -> Array:
+        """A weight (O, C, tall, wide) in panels, (outputs / panel, tall, wide, depth, panel), in `buffer`.
+
+        of_input: for the gradient of the input."""
+        generated_taps.spread(w, buffer.view(_F32), self.panel, of_input)
         return buffer
 
     def convolve(
         self,
         x: Array,
-        weights: Array,
+        weights: int,
         kernel: Sequence[int],
         out: Array,
         shift: Array | None,
@@ -84,10 +85,12 @@ class _Products(_Route):
         windows: Sequence[Sequence[int]],
         phase: Sequence[int],
         phases: Sequence[int],
+        steps: Sequence[int],
     ) -> None:
         """`size` (rows, columns) results of x, both channels-last, every phases-th from `phase` on in both dims of out.
 
-        windows: (step, padding, dilation), each of both dims.
+        weights: the address of those of the first place of the kernel; steps: to the next panel, the next place down
+        and across.  windows: (step, padding, dilation), each of both dims.
         """
         step, padding, dilation = windows
         pixels = x.shape[0] * prod(size)
@@ -98,7 +101,7 @@ class _Products(_Route):
         args = packed(
             FORWARD,
             image=address(x),
-            weights=address(weights),
+            weights=weights,
             result=address(out),
             bias=address(shift),
             zeros=address(self.zeros),
@@ -125,6 +128,9 @@ class _Products(_Route):
             made_across=phases[1],
             made_top=phase[0],
             made_side=phase[1],
+            next_panel=steps[0],
+            next_down=steps[1],
+            next_across=steps[2],
         )
         jobs = -(-pixels // block) * (self.outputs // self.panel)
         shared(self.built(), args, 0, jobs, several(self.multiplications))
@@ -143,7 +149,10 @@ class Forward(_Products):
         found = packing.packed_with(w, ("windows", self.panel), 4 * w.size, fill)
         weights = fill(empty((w.size,), _F32)) if found is None else found.buffer
         shift = self.zeros if bias is None else np.ascontiguousarray(bias)
-        self.convolve(x, weights, w.shape[2:], out, shift, out.shape[2:], self.windows, (0, 0), (1, 1))
+        spot = self.channels * self.panel
+        steps = w.shape[2] * w.shape[3] * spot, w.shape[3] * spot, spot
+        size, given = out.shape[2:], address(weights)
+        self.convolve(x, given, w.shape[2:], out, shift, size, self.windows, (0, 0), (1, 1), steps)
         return out
 
 
@@ -164,25 +173,26 @@ class Input(_Products):
     def run(self, g: Array, w: Array, out: Array) -> Array:
         """out of g, both channels-last."""
         stride, padding, dilation, _ = self.geometry
-        kernel, plain = w.shape[2:], w.view(np.ndarray)
+        kernel, spot = w.shape[2:], self.channels * self.panel
         if any(k < s for k, s in zip(kernel, stride)):
             out[...] = 0  # some places meet no window
-        buffer = empty((w.size,), _F32)
+        weights = self.arranged(w, empty((w.size,), _F32), True)
+        steps = kernel[0] * kernel[1] * spot, -stride[0] * kernel[1] * spot, -stride[1] * spot
         for top in range(stride[0]):
             for side in range(stride[1]):
-                phase, size, places, above = (top, side), [], [], []
+                phase, size, count, last, above = (top, side), [], [], [], []
                 for d in (0, 1):
                     quotient, first = divmod(phase[d] + padding[d], stride[d])
                     taps = range(first, kernel[d], stride[d])
-                    places.append(slice(first, None, stride[d]))
+                    count.append(len(taps))
+                    last.append(first + (len(taps) - 1) * stride[d])
                     above.append((len(taps) - 1) * dilation[d] - quotient)
                     size.append(-(-(out.shape[2 + d] - phase[d]) // stride[d]) if taps else 0)
                 if not all(size):
                     continue
-                part = plain[:, :, places[0], places[1]][:, :, ::-1, ::-1].swapaxes(0, 1)
-                weights = self.arranged(part, buffer[: part.size])
+                given = address(weights) + 4 * (last[0] * kernel[1] + last[1]) * spot
                 windows = (1, 1), above, dilation
-                self.convolve(g, weights, part.shape[2:], out, self.zeros, size, windows, phase, stride)
+                self.convolve(g, given, count, out, self.zeros, size, windows, phase, stride, steps)
         return out
 
 
@@ -228,5 +238,5 @@ class Weight(_Route):
         made = empty((tall, wide, channels, outputs), _F32)
         args = packed(GRADIENT, **self.places, image=address(x), slope=address(g), made=address(made))
         shared(self.built(), args, 0, self.jobs, self.pieces)
-        relayout.copy(out, made.transpose(3, 2, 0, 1))
+        generated_taps.join(made, out)
         return out

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from engine.backends.cpu import empty, packing, relayout, threads
+from engine.backends.cpu import empty, packing, threads
 from engine.backends.cpu.relayout import empty_channels_last, to_channels_last
 from engine.backends.onednn import _abi, library
 from engine.core.arrays import Array
@@ -28,6 +28,7 @@ from engine.core.layouts import INNER, ChannelsLast, lies_channels_last
 from engine.core.lru import LRU
 from engine.kernels import llvm_winograd, processor
 from engine.kernels.llvm_winograd import POINTS
+from engine.ops.convolution import generated_taps
 from engine.ops.generated import launch
 from engine.ops.generated.route import GeneratedRoute, address, lanes, linked, packed, registers, run, several, shared
 
@@ -116,7 +117,7 @@ class Convolution:
             self.build()
         plane = self.channels * self.outputs
         taps = empty((3, 3, self.channels, self.outputs), _F32)
-        relayout.copy(taps, w.view(np.ndarray).transpose(2, 3, *((0, 1) if flipped else (1, 0))))
+        generated_taps.spread(w, taps, self.outputs, flipped)
         made = empty((POINTS * plane,), _F32) if buffer is None else buffer
         args = packed(
             llvm_winograd.WEIGHTS,
@@ -248,7 +249,7 @@ class Gradient:
             llvm_winograd.GRADIENT, made=address(made), taps=address(taps), channels=channels, outputs=outputs
         )
         shared(gradient, args, 0, channels, several(plane * POINTS))
-        relayout.copy(out, taps.transpose(3, 2, 0, 1))
+        generated_taps.join(taps, out)
 
 
 Route = TypeVar("Route", Convolution, Gradient)

@@ -26,6 +26,7 @@ from engine.ops import convolution
 from engine.ops.convolution import generated_windows as windows
 from engine.ops.convolution import generated_winograd as winograd
 from engine.ops.convolution import numpy as by_numpy
+from engine.ops.convolution import pointwise
 from engine.ops.convolution.checks import check, transposed_shape
 from engine.ops.generated.images import own, usable
 
@@ -66,6 +67,8 @@ def _convolution(
 ) -> Array:
     if not usable(input, weight, bias) or input.ndim != 4 or weight.ndim != 4:
         return NotImplemented
+    if not transposed and (few := pointwise.few(input, weight, bias, stride, padding, dilation, groups)) is not None:
+        return few(input, weight, bias)
     geometry, output_padding = ConvGeometry.of(stride, padding, dilation, groups), tuple(output_padding)
     converted = not asks_channels_last(input) and not asks_channels_last(weight)
     biased = bias is None or bias.shape
@@ -178,7 +181,11 @@ def _convolution_backward_input(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    geometry = ConvGeometry.of(stride, padding, dilation, groups)
+    given = stride, padding, dilation, groups
+    steps = pointwise.of_gradient(grad_output, weight, size, weight.shape[0], weight.shape[2:], given)
+    if steps is not None:
+        return steps.input(grad_output, weight)
+    geometry = ConvGeometry.of(*given)
     if not usable(grad_output, weight) or grad_output.ndim != 4 or weight.ndim != 4 or not math.prod(size):
         return NotImplemented
     g, w, size = grad_output, weight, tuple(size)
@@ -208,7 +215,11 @@ def _convolution_backward_weight(
     dilation: Sequence[int],
     groups: int,
 ) -> Array:
-    geometry = ConvGeometry.of(stride, padding, dilation, groups)
+    given = stride, padding, dilation, groups
+    steps = pointwise.of_gradient(grad_output, input, input.shape, size[0], size[2:], given)
+    if steps is not None:
+        return steps.weight(grad_output, input)
+    geometry = ConvGeometry.of(*given)
     if not usable(grad_output, input) or grad_output.ndim != 4 or input.ndim != 4 or not math.prod(size):
         return NotImplemented
     g, x, size = grad_output, input, tuple(size)

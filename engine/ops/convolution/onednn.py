@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu import empty
 from engine.backends.cpu.relayout import empty_image, image, in_torch_order, to_channels_last
 from engine.backends.onednn import convolution as conv
 from engine.backends.onednn.primitives import primitive, ready, usable
@@ -21,12 +20,11 @@ from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.ops import convolution
 from engine.ops.convolution import numpy as by_numpy
+from engine.ops.convolution import pointwise
 from engine.ops.convolution.checks import check, transposed_shape
 from engine.ops.products.onednn import fast_products, linear_of_rows
-from engine.ops.products.onednn import multiply as _multiply
 
 _refused: LRU[Hashable, bool] = LRU(1024)  # gradients that oneDNN has no fast code for
-_stepped: LRU[Hashable, _Steps | bool] = LRU(1024)  # the `_Steps` of gradients, False where they do not serve
 
 
 def _own(op: Any, *args: Any) -> Array:
@@ -44,11 +42,6 @@ def _read_as_it_lies(x: Array, outputs: int, kernel: Sequence[int], padding: Seq
     return pointwise and 2 * outputs <= x.shape[1] and not lies_channels_last(x)
 
 
-def _in_steps(geometry: ConvGeometry, kernel: Sequence[int]) -> bool:
-    """Return whether a convolution of single elements leaves some out: oneDNN has no fast code for it."""
-    return geometry.pointwise(kernel) and any(s > 1 for s in geometry.stride)
-
-
 def _taken(x: Array, stride: Sequence[int]) -> Array:
     """Return the elements that a convolution of single elements in steps reads, laid out as x is."""
     every: tuple[slice, ...] = tuple([slice(None, None, s) for s in stride])
@@ -59,89 +52,7 @@ def _taken(x: Array, stride: Sequence[int]) -> Array:
     return found if type(x) is ChannelsLast else found.view(np.ndarray)
 
 
-_FEW = 1 << 21  # multiplications up to which products of what is read cost less than to find other code
 _BY_BLAS = 1 << 17  # multiplications that BLAS does sooner than other code is found
-_IMAGES = 4  # of which oneDNN's code of all at once is no faster
-
-
-class _Steps:
-    """A convolution of single elements in steps, of few multiplications, and its gradients, those of one without steps,
-    too: products of what is read.
-
-    Images in torch's order, one product for each.
-    """
-
-    used = True
-
-    def __init__(self, size: Sequence[int], stride: Sequence[int], outputs: int) -> None:
-        """`size` is the shape of the input."""
-        out = tuple([(n - 1) // s + 1 for n, s in zip(size[2:], stride)])
-        every = tuple([slice(0, (n - 1) * s + 1, s) for n, s in zip(out, stride)])
-        self.out, self._read = out, (slice(None), slice(None), *every)
-        self._size, self._shape = tuple(size), (size[0], outputs, *out)
-        self._rows, self._columns = (size[0], size[1], math.prod(out)), (size[0], outputs, math.prod(out))
-        self._matrix, self._channels = (outputs, size[1]), (outputs, *(1,) * len(out))
-
-    @staticmethod
-    def serve(size: Sequence[int], stride: Sequence[int], outputs: int, groups: int, *arrays: Array) -> bool:
-        """Return whether arrays are in torch's order, and the products of few multiplications."""
-        work = math.prod(size) // math.prod(stride) * outputs
-        return groups == 1 and work <= _FEW and all(a.flags.c_contiguous for a in arrays)
-
-    def _taken(self, x: Array) -> Array:
-        """What is read, a contiguous matrix for each image: BLAS serves no steps between the elements of a signal."""
-        return np.ascontiguousarray(x[self._read]).reshape(self._rows)
-
-    def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
-        made = empty(self._shape, np.float32)
-        rows, matrix = self._taken(x), w.reshape(self._matrix)
-        for each, result in zip(rows, made.reshape(self._columns)):
-            _multiply(matrix, each, result)
-        if bias is not None:
-            made += bias.reshape(self._channels)
-        return made
-
-    def input(self, g: Array, w: Array) -> Array:
-        """The gradient with respect to the input."""
-        matrix, made = w.reshape(self._matrix).T, empty(self._size, np.float32)
-        if self.out == self._size[2:]:  # all is read
-            for each, result in zip(g.reshape(self._columns), made.reshape(self._rows)):
-                _multiply(matrix, each, result)
-            return made
-        made.fill(0)
-        part = np.empty(self._rows, np.float32)
-        for each, result in zip(g.reshape(self._columns), part):
-            _multiply(matrix, each, result)
-        read = made[self._read]
-        read[...] = part.reshape(read.shape)
-        return made
-
-    def weight(self, g: Array, x: Array) -> Array:
-        """The gradient with respect to the weight: the sum of the images' products."""
-        made = np.empty(self._matrix, np.float32)
-        for n, (left, right) in enumerate(zip(g.reshape(self._columns), self._taken(x))):
-            if n:
-                made += np.matmul(left, right.T)
-            else:
-                _multiply(left, right.T, made)
-        return made.reshape(*self._matrix, *(1,) * (len(self._size) - 2))
-
-
-def _steps(
-    a: Array, b: Array, size: Sequence[int], outputs: int, kernel: Sequence[int], geometry: Sequence[Any]
-) -> _Steps | None:
-    """The `_Steps` of a gradient made of that of the result (a) and another array; None where they do not serve."""
-    if a.__class__ is not np.ndarray or b.__class__ is not np.ndarray:
-        return None
-    if not (a.flags.c_contiguous and b.flags.c_contiguous):
-        return None
-    key = tuple(size), outputs, kernel, *geometry
-    if (found := _stepped.get(key)) is None:
-        checked = ConvGeometry.of(*geometry)
-        few = _in_steps(checked, kernel) or (checked.pointwise(kernel) and size[0] <= _IMAGES)
-        fits = few and _Steps.serve(size, checked.stride, outputs, checked.groups)
-        found = _stepped[key] = _Steps(size, checked.stride, outputs) if fits else False
-    return found if isinstance(found, _Steps) and found.out == a.shape[2:] else None
 
 
 class _Stepped:
@@ -245,19 +156,19 @@ def _convolution(
         given,
     )
 
-    def make() -> _Layer | _Linear | _Product | _Steps | _Stepped | _Transposed:
+    def make() -> _Layer | _Linear | _Product | pointwise.Steps | _Stepped | _Transposed:
         geometry = ConvGeometry(*given[:3], groups)
         check(input, weight, bias, geometry, transposed, output_padding)
         if transposed:
             return _Transposed(geometry, output_padding)
         if _one_place(input.shape, weight.shape[2:], padding, groups):
             return _Linear()
-        steps = _in_steps(geometry, weight.shape[2:])
+        steps = pointwise.in_steps(geometry, weight.shape[2:])
         as_it_lies = _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups)
-        if steps or (as_it_lies and len(input) <= _IMAGES):
+        if steps or (as_it_lies and len(input) <= pointwise.IMAGES):
             in_order = not asks_channels_last(input) and not asks_channels_last(weight)
-            if in_order and _Steps.serve(input.shape, geometry.stride, weight.shape[0], groups, input, weight):
-                return _Steps(input.shape, geometry.stride, weight.shape[0])
+            if in_order and pointwise.Steps.serve(input.shape, geometry.stride, weight.shape[0], groups, input, weight):
+                return pointwise.Steps(input.shape, geometry.stride, weight.shape[0])
         if steps:
             return _Stepped(given[0], groups)
         if as_it_lies:
@@ -378,12 +289,13 @@ def _convolution_backward_input(
     if by_numpy.gradients_of_one_place(grad_output, weight, size, padding, groups):
         rows, matrix = (a.view(np.ndarray).reshape(a.shape[:2]) for a in (grad_output, weight))
         return _one_element(_product(rows, matrix), grad_output, weight)
-    steps = _steps(grad_output, weight, size, weight.shape[0], weight.shape[2:], (stride, padding, dilation, groups))
+    given = stride, padding, dilation, groups
+    steps = pointwise.of_gradient(grad_output, weight, size, weight.shape[0], weight.shape[2:], given)
     if steps is not None:
         return steps.input(grad_output, weight)
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g = grad_output  # relaid once, where that is needed
-    if _in_steps(geometry, weight.shape[2:]):
+    if pointwise.in_steps(geometry, weight.shape[2:]):
         ones = (1,) * len(geometry.stride)
         few = (*size[:2], *g.shape[2:])
         part = _convolution_backward_input(np, g, weight, few, ones, geometry.padding, ones, groups)
@@ -429,12 +341,13 @@ def _convolution_backward_weight(
         return NotImplemented
     if by_numpy.gradients_of_one_place(grad_output, input, size, padding, groups):
         return by_numpy.weight_of_one_place(fast_products, grad_output.view(np.ndarray), input.view(np.ndarray))
-    steps = _steps(grad_output, input, input.shape, size[0], tuple(size[2:]), (stride, padding, dilation, groups))
+    given = stride, padding, dilation, groups
+    steps = pointwise.of_gradient(grad_output, input, input.shape, size[0], size[2:], given)
     if steps is not None:
         return steps.weight(grad_output, input)
     size, geometry = tuple(size), ConvGeometry.of(stride, padding, dilation, groups)
     g, x = grad_output, input  # relaid once, where that is needed
-    if _in_steps(geometry, size[2:]):
+    if pointwise.in_steps(geometry, size[2:]):
         ones = (1,) * len(geometry.stride)
         x = _taken(x, geometry.stride)
         return _convolution_backward_weight(np, g, x, size, ones, geometry.padding, ones, groups)

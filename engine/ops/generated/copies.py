@@ -7,20 +7,26 @@ such an element, takes most of the time.  Repeated elements are those of a view 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
 from math import gcd, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.backends.cpu import relayout, threads
+from engine.backends.cpu import relayout
+from engine.core.checks import wrap_dim
+from engine.core.layouts import channels_last, channels_last_3d, contiguous_format, is_in_format
 from engine.core.lru import LRU
 from engine.dispatch import kernel
-from engine.kernels import copies, processor
+from engine.kernels import copies, cpu, processor
+from engine.kernels.elementwise import collapsed
 from engine.kernels.form import Kernel
-from engine.ops import rearranging
-from engine.ops.generated import launch
-from engine.ops.generated.layers import prepared
-from engine.ops.generated.route import address, lanes, linked, packed, shared
+from engine.ops import copying, joining, rearranging, shape
+from engine.ops.generated import launch, transposes
+from engine.ops.generated.layers import prepared, run
+from engine.ops.generated.route import lanes
+from engine.ops.nn import embedding
 
 _DIMS = 5  # of an array, once those that are one run of memory are joined
 _WRITTEN = 128  # bytes of a line that are written out
@@ -28,28 +34,11 @@ _APART = 4  # elements from one neighbour to the next up to which they are writt
 _LONG = 1 << 14  # elements of a line that is cut
 _PARTS = 16  # rows at least, where there are so many
 _NEAR = 64  # bytes: neighbours that are farther apart are left to copies that read lines whole
-_SHARE = 1 << 17  # elements of transposed matrices that threads share
 _SEVERAL = 16  # neighbours that may be farther apart, where the lines beside them are near: as many runs are read
 
 
-def _lines(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Sizes and strides with dims that are one run, or one step, joined."""
-    sizes: list[int] = []
-    steps: list[int] = []
-    for n, s in zip(shape, strides):
-        if n == 1:
-            continue
-        if sizes and steps[-1] == n * s:
-            sizes[-1] *= n
-            steps[-1] = s
-        else:
-            sizes.append(n)
-            steps.append(s)
-    return sizes or [1], steps or [0]
-
-
 class _Plan(NamedTuple):
-    """A kernel for a layout, its numbers, rows, and elements of each."""
+    """A kernel for a layout, its numbers, rows, and the elements, or lines that are written out, of each."""
 
     write: Callable[[str], Kernel]
     numbers: list[int]
@@ -62,7 +51,7 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
     """The copy of what has these strides in bytes; None for what is left to other copies."""
     if item not in (1, 2, 4, 8) or 0 in shape or any(s % item for s in strides):
         return None
-    sizes, steps = _lines(shape, strides)
+    sizes, steps = transposes.joined(shape, strides)
     far = abs(steps[-1]) > _NEAR
     if len(sizes) > _DIMS or (far and not (sizes[-1] <= _SEVERAL and len(sizes) > 1 and abs(steps[-2]) <= _NEAR)):
         return None
@@ -83,8 +72,10 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
             outer, apart = [*outer, lines], [*apart, line]
         between, width = step, 8 if n % 8 == 0 else 4
         lines, line, n = n // width, step * width, width
-    write = copies.copied(len(outer), n if n * item <= _WRITTEN else 0, between)
-    return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), lines * n, f"uint{8 * item}")
+    written = n * item <= _WRITTEN  # whose operations are counted for a line
+    write = copies.copied(len(outer), n if written else 0, between)
+    each = lines if written else lines * n
+    return _Plan(write, [*outer[1:], *apart, lines, line, n, step], prod(outer), each, f"uint{8 * item}")
 
 
 def _arranged(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int], made_shape: Sequence[int]) -> Any:
@@ -98,7 +89,7 @@ def _arranged(xp: Any, x: Any, shape: Sequence[int], strides: Sequence[int], mad
     if found is None:
         return NotImplemented
     made = xp.empty(tuple(made_shape), x.dtype)
-    built = launch.ready(entry, found.rows * found.each, build)
+    built = launch.ready(entry, made.size, build)
     launch.launched(built, [x, made], found.numbers, found.rows, found.each)
     return made
 
@@ -135,74 +126,21 @@ def contiguous(x: Any) -> Any:
     return _tried("contiguous", entry, build, copy, lambda: relayout.plainly(x), x.size, found.type)
 
 
-_squares: LRU[Any, Any] = LRU(4096)
 _transposing = launch.Entry()
 
 
 def _of_transposed(x: Any) -> Any:
     """`contiguous` of transposed matrices."""
-    if not _of_squares(x):
+    if not transposes.serves(x):
         return NotImplemented
-    made = _made(x.shape, x.dtype, x.size)
-    return _by_squares(made, x)
 
+    def copy(_: Any) -> Any:
+        made = _made(x.shape, x.dtype, x.size)
+        transposes.transposed(made, x)
+        return made
 
-def transposed(target: Any, source: Any) -> bool:
-    """target[...] = source, which is transposed matrices, the target contiguous; False where that is left."""
-    return bool(_of_squares(source)) and _by_squares(target, source) is target
-
-
-def _by_squares(target: Any, source: Any) -> Any:
-    """The target, written, or another copy; NotImplemented where the kernel is not used."""
-
-    def copy(built: Any) -> Any:
-        _transpose(built, target, source)
-        return target
-
-    build = lambda: linked(copies.transposed, lanes())
-    plain = lambda: relayout.plainly(source)
-    return _tried("contiguous", _transposing, build, copy, plain, source.size, "uint32")
-
-
-def _of_squares(x: Any) -> Any:
-    """(matrices, columns, rows, the steps from one matrix and from one row to the next) of `kernels.copies.transposed`
-    for an array (*, columns, rows); None for others."""
-
-    def plan() -> Any:
-        if x.itemsize != 4 or not x.size or any(s % 4 or s < 0 for s in x.strides):
-            return None
-        sizes, steps = _lines(x.shape, x.strides)
-        if len(sizes) == 2:
-            sizes, steps = [1, *sizes], [0, *steps]
-        if len(sizes) != 3 or min(sizes[1:]) < lanes() or steps[1] != 4 or steps[2] < 4 * sizes[1]:
-            return None
-        return *sizes, steps[0] // 4, steps[2] // 4
-
-    return _squares.made((x.shape, x.strides, x.itemsize), plan)
-
-
-def _transpose(built: Any, target: Any, source: Any) -> None:
-    """Squares by generated code, the rest by numpy."""
-    count, columns, rows, apart, pitch = _of_squares(source)
-    width = lanes()
-    bands, whole = columns // width, rows // width * width
-    args = packed(
-        copies.TRANSPOSED_PARAMETERS,
-        x=address(source),
-        out=address(target),
-        bands=bands,
-        rows=whole,
-        pitch=pitch,
-        apart=apart,
-        out_pitch=rows,
-        out_apart=columns * rows,
-    )
-    shared(built, args, 0, count * bands, threads.get_num_threads() if source.size >= _SHARE else 1)
-    if whole < rows or bands * width < columns:
-        given = np.lib.stride_tricks.as_strided(source, (count, columns, rows), (4 * apart, 4, 4 * pitch))
-        made = target.reshape(given.shape)
-        made[:, :, whole:] = given[:, :, whole:]
-        made[:, bands * width :, :whole] = given[:, bands * width :, :whole]
+    build = lambda: transposes.code(min(lanes(), 16))
+    return _tried("contiguous", _transposing, build, copy, lambda: relayout.plainly(x), x.size, "uint32")
 
 
 def _made(shape: tuple[int, ...], dtype: Any, count: int) -> Any:
@@ -434,6 +372,20 @@ if processor.available():
     relayout.providers.taken = taken
 
 
+@kernel(embedding.embedding, "cpu")
+def _embedding(xp, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    if weight.ndim != 2 or not weight.size or not indices.size or indices.dtype.name not in ("int32", "int64"):
+        return NotImplemented
+    if weight.itemsize not in (1, 2, 4, 8) or not weight.flags.c_contiguous or not indices.flags.c_contiguous:
+        return NotImplemented
+    (n, after), count, kind = weight.shape, indices.size, indices.dtype.name
+    wrong, made = xp.empty((1,), np.dtype("int32")), xp.empty((*indices.shape, after), weight.dtype)
+    run(copies.outside(kind), [indices, wrong], [n, count], 1, count, kind)
+    launch.refuse_if(wrong)
+    run(copies.looked_up(kind), [weight, indices, made], [n, after], count, after, f"uint{8 * weight.itemsize}")
+    return made
+
+
 @kernel(rearranging.repeat, "cpu", only_launches=True)
 def _repeat(xp, input, repeats):
     lead = len(repeats) - input.ndim
@@ -449,3 +401,87 @@ def _repeat(xp, input, repeats):
 def _repeat_each(xp, input, repeats, dim):
     shape = (*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :])
     return _arranged(xp, input, shape, (*input.strides[: dim + 1], 0, *input.strides[dim + 1 :]), shape)
+
+
+# --- copies of few elements; those of more are `relayout.py`'s, which has the kernels above
+
+
+@kernel(copying.clone, "direct", serves=lambda *_: False)
+def _clone(xp, input, *, memory_format=None):
+    if memory_format is not contiguous_format and not (memory_format is None and input.flags.c_contiguous):
+        return NotImplemented
+    return _arranged(xp, input, input.shape, input.strides, input.shape)
+
+
+@kernel(shape.reshape_copy, "direct", serves=lambda *_: False)
+def _reshape_copy(xp, input, shape):
+    return _arranged(xp, input, input.shape, input.strides, shape)
+
+
+# --- joined
+
+_MANY = 32  # arrays that are joined
+_TOGETHER = 8  # arrays of one shape that are joined by one launch
+_CLOSE = 8  # elements of a step, and of a place, up to which code is written for them: neighbours of several arrays
+_moves: dict[Any, launch.Entry] = {}
+
+
+def _joined_arrays(xp: Any, arrays: Sequence[Any], shape: tuple[int, ...], dim: int, ends: Sequence[int]) -> Any:
+    """Arrays one after the other along a dim of a new array; ends: of their places there.  Arrays (*) -> (*shape)."""
+    first = arrays[0]
+    made, item = xp.empty(shape, first.dtype), first.itemsize
+    to = [s // item for s in made.strides]
+    begins, groups = [0, *ends], dict[Any, list[int]]()
+    for n, a in enumerate(arrays):
+        groups.setdefault(a.shape, []).append(n)
+    for own, members in groups.items():
+        for at in range(0, len(members), _TOGETHER):
+            some = members[at : at + _TOGETHER]
+            strides = [[s // item if n > 1 else 0 for s, n in zip(arrays[m].strides, own)] for m in some]
+            layout = collapsed(own, [*strides, to])
+            numbers = [*layout.numbers(), *[begins[m] * to[dim] for m in some]]
+            code = copies.moved(layout.classes)(f"uint{8 * item}")
+            fixed = launch.known(code, numbers, _CLOSE) | launch.line_of(layout)
+            each = launch.costs(code, layout, fixed)[1]
+            key = layout.classes, item, tuple(fixed.items()), launch.magnitude(layout.count)
+            entry = _moves.setdefault(key, launch.Entry())
+            built = launch.ready(entry, layout.count, partial(cpu.build, code, known=fixed))
+            launch.launched(built, [*[arrays[m] for m in some], made], numbers, layout.count, each)
+    return made
+
+
+def _fit(arrays: Sequence[Any]) -> bool:
+    """Return whether arrays are of one type and number of dims, few, with elements, and their join is in C order."""
+    first = arrays[0]
+    if len(arrays) > _MANY or not first.ndim or first.itemsize not in (1, 2, 4, 8) or first.dtype.hasobject:
+        return False
+    item = first.itemsize
+    if any(a.ndim != first.ndim or a.dtype != first.dtype or not a.size for a in arrays):
+        return False
+    if any(s % item for a in arrays for s in a.strides):
+        return False
+    wanted = {4: channels_last, 5: channels_last_3d}.get(first.ndim)
+    return all(a.flags.c_contiguous for a in arrays) or not (wanted and all(is_in_format(a, wanted) for a in arrays))
+
+
+@kernel(joining.cat, "direct")
+def _cat(xp, tensors, dim=0):
+    if not _fit(tensors):
+        return NotImplemented
+    first = tensors[0]
+    axis = wrap_dim(dim, first.ndim)
+    lead, tail = first.shape[:axis], first.shape[axis + 1 :]
+    if any(a.shape[:axis] != lead or a.shape[axis + 1 :] != tail for a in tensors):
+        return NotImplemented
+    ends = list(accumulate(a.shape[axis] for a in tensors))
+    return _joined_arrays(xp, tensors, (*lead, ends[-1], *tail), axis, ends)
+
+
+@kernel(joining.stack_tensors, "direct")
+def _stack(xp, tensors, dim=0):
+    shape = tensors[0].shape
+    dim = wrap_dim(dim, len(shape) + 1)
+    parts = [a[(*[slice(None)] * dim, None)] for a in tensors]
+    if any(a.shape != shape for a in tensors) or not _fit(parts):
+        return NotImplemented
+    return _joined_arrays(xp, parts, (*shape[:dim], len(parts), *shape[dim:]), dim, range(1, len(parts) + 1))

@@ -19,6 +19,7 @@ from engine.core.lru import LRU
 from engine.core.trials import Standing
 from engine.core.trials import slower as slower  # for those who launch by these rules, too
 from engine.kernels import cpu, processor
+from engine.kernels.elementwise import Layout
 from engine.kernels.form import Array, FormError, Kernel
 
 PAYS = 1 << 19
@@ -28,6 +29,7 @@ MANY = 4096  # kinds of calls that are remembered
 FROM_ALLOCATOR = 1 << 22  # bytes from which it makes results, in 3 us: malloc retains what is smaller (`fast.py`)
 SHORT = 48  # places of a row up to which masked lanes cost less than places one by one
 COLUMNS = 8  # rows side by side from which they are worth a vector
+LINE = 128  # elements of a line of an elementwise kernel up to which its code is for lines of that many
 
 
 class Unfit(Exception):
@@ -484,13 +486,25 @@ def _row_plan(
     return entry, make, passed, count, width
 
 
-def known(kernel: Kernel, passed: Sequence[int]) -> Mapping[str, int]:
-    """The parameters that are 1: LLVM sees that neighbours lie side by side."""
+def known(kernel: Kernel, passed: Sequence[int], most: int = 1) -> dict[str, int]:
+    """The parameters that are 1, or small: LLVM sees that neighbours lie side by side, or how far apart."""
     names = [p.name for p in kernel.parameters if not isinstance(p, Array)]
-    return {name: 1 for name, value in zip(names, passed) if value == 1}
+    return {name: value for name, value in zip(names, passed) if value == 1 or 1 < value <= most}
 
 
 # --- elements
+
+
+def line_of(layout: Layout) -> dict[str, int]:
+    """The size of a layout's fastest dim, by the name of `elementwise.Walk`, where code is written for it."""
+    last = len(layout.sizes) - 1
+    return {f"n{last}": layout.sizes[-1]} if last and layout.sizes[-1] <= LINE else {}
+
+
+def costs(kernel: Kernel, layout: Layout, fixed: Mapping[str, int]) -> tuple[int, int]:
+    """The operations of an element, and how many elements' work one is with its share of the loop over its line."""
+    own = cpu.operations(kernel, fixed)
+    return own, 1 + cpu.line_operations(kernel) // (layout.sizes[-1] * own)
 
 
 def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
@@ -498,14 +512,14 @@ def elements(plan: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
     code, layout = plan.code, plan.layout
     found = plan.host
     if found is None:
-        passed = layout.numbers()
-        entry = _entries.setdefault((code.kernel, magnitude(layout.count)), Entry())
-        found = plan.host = entry, passed, layout.count, layout.count * cpu.operations(code.kernel) // MUCH
-    entry, passed, count, work = found
-    built = ready(
-        entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=known(code.kernel, passed))
-    )
-    launched(built, arrays, [*passed, *[of(numbers) for _, of in code.numbers]], count, 1)
+        passed, count = layout.numbers(), layout.count
+        fixed = known(code.kernel, passed) | line_of(layout)
+        own, each = costs(code.kernel, layout, fixed)
+        entry = _entries.setdefault((code.kernel, magnitude(count)), Entry())
+        found = plan.host = entry, passed, fixed, count, each, count * each * own // MUCH
+    entry, passed, fixed, count, each, work = found
+    built = ready(entry, work if trials.light else count, lambda: cpu.build(code.kernel, known=fixed))
+    launched(built, arrays, [*passed, *[of(numbers) for _, of in code.numbers]], count, each)
 
 
 def launched(built: cpu.Built, arrays: Sequence[Any], rest: Sequence[Any], count: int, each: int) -> None:

@@ -17,7 +17,7 @@ from engine.core.checks import wrap_dim
 from engine.dispatch import OPS, kernel
 from engine.kernels import cpu, layers, rows
 from engine.kernels.form import Kernel
-from engine.ops import activation, attention, joining, norm, scan
+from engine.ops import activation, attention, norm, scan
 from engine.ops.activation import gated
 from engine.ops.cuda import _rows
 from engine.ops.cuda._launch import strides_of
@@ -29,7 +29,6 @@ from engine.ops.norm import rms
 
 FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 _WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
-_FEW_ARRAYS = 12
 _entries: dict[Any, launch.Entry] = {}
 
 
@@ -381,33 +380,6 @@ def _col2im(xp, input, output_size, kernel_size, dilation, padding, stride):
     made = xp.empty((images, channels, *given[0]), input.dtype)
     numbers = [*given[0], *given[1], *out, *given[2], *given[3], *given[4]]
     run(layers.folded, [input, made], numbers, images * channels, input.size // (images * channels))
-    return made
-
-
-@kernel(joining.cat, "direct")
-def _cat(xp, tensors, dim=0):
-    first = tensors[0]
-    if not first.ndim or not first.size or len(tensors) > _FEW_ARRAYS:
-        return NotImplemented
-    axis = wrap_dim(dim, first.ndim)
-    before, _, after = parts(first.shape, axis)
-    lead, tail = first.shape[:axis], first.shape[axis + 1 :]
-    if first.itemsize > 8 or any(
-        a.ndim != first.ndim
-        or a.shape[:axis] != lead
-        or a.shape[axis + 1 :] != tail
-        or not a.flags.c_contiguous
-        or a.dtype != first.dtype
-        or not a.size
-        for a in tensors
-    ):
-        return NotImplemented
-    size = sum(a.shape[axis] for a in tensors)
-    made, start = xp.empty((*lead, size, *tail), first.dtype), 0
-    for a in tensors:
-        width = a.shape[axis] * after
-        run(layers.placed, [a, made], [width, size * after, start], before, width, f"uint{8 * first.itemsize}")
-        start += width
     return made
 
 

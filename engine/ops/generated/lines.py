@@ -14,7 +14,7 @@ import numpy as np
 from engine.core.checks import wrap_dim
 from engine.core.lru import LRU
 from engine.dispatch import kernel
-from engine.kernels import lines, places, scans
+from engine.kernels import averages, lines, places, scans
 from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
 from engine.ops.generated import copies, launch
@@ -159,7 +159,7 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
     write = lines.max_of_windows(tuple(kernel_size), tuple(stride))
-    run(write, [input, made], sizes, made.size // out[1], out[1] * prod(kernel_size))
+    run(write, [input, made], sizes, made.size // out[1], out[1])
     return made
 
 
@@ -206,6 +206,21 @@ def _inside(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, di
     return float(divisor or prod(kernel_size))
 
 
+def _overhanging(size: Any, kernel_size: Any, stride: Any, padding: Any, out: Any, counted: bool, divisor: Any) -> Any:
+    """What the kernels of means of windows in padded images are passed; None for what they do not serve."""
+    if len(size) != 2 or prod(kernel_size) > lines.WRITTEN or divisor == 0 or not all(out) or not all(size):
+        return None
+    (h, w), (rows, m), (above, left) = size, out, padding
+    if (counted or divisor) and any(
+        (n - 1) * step + taps > whole + 2 * pad
+        for n, step, taps, whole, pad in zip(out, stride, kernel_size, size, padding)
+    ):
+        return None  # a window ends behind the padding, which does not count
+    inside = min(m, -(-left // stride[1]))
+    behind = max(inside, min(m, (w + left - kernel_size[1]) // stride[1] + 1))
+    return [h, w, rows, m, above, left, inside, behind, float(divisor or prod(kernel_size))]
+
+
 @kernel(pooling.avg_pool2d_values, "cpu", only_launches=True)
 def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     if input.ndim != 4 or not plain(input):
@@ -214,7 +229,14 @@ def _avg_pool(xp, input, kernel_size, stride, padding, ceil_mode, count_include_
     out = pooling.PoolGeometry.of(kernel_size, stride, padding).output_size(size, ceil_mode)
     divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
     if divisor is None:
-        return NotImplemented
+        counted = bool(count_include_pad or divisor_override)
+        sizes = _overhanging(size, kernel_size, stride, padding, out, counted, divisor_override)
+        if sizes is None:
+            return NotImplemented
+        made = xp.empty((*input.shape[:2], *out), input.dtype)
+        write = averages.mean_of_overhanging(tuple(kernel_size), tuple(stride), counted)
+        run(write, [input, made], sizes, made.size // out[1], out[1] * prod(kernel_size))
+        return made
     made = xp.empty((*input.shape[:2], *out), input.dtype)
     across, several = kernel_size[1], divisor_override is None
     if several and kernel_size[0] == stride[0] == 1 and across == stride[1] and across * out[1] == size[1]:
@@ -269,11 +291,17 @@ def _avg_pool_backward(xp, grad_output, size, kernel_size, stride, padding, coun
         numbers = [size[0], out[0], after, divisor]
         run(lines.mean_of_lines_gradient(kernel_size[0]), [grad_output, made], numbers, made.size // after, after)
         return made
-    if tuple(stride) != tuple(kernel_size):
-        return NotImplemented
     divisor = _inside(size, kernel_size, stride, padding, out, divisor_override)
-    if divisor is None:
-        return NotImplemented
+    if divisor is None or tuple(stride) != tuple(kernel_size):
+        counted = bool(count_include_pad or divisor_override)
+        found = _overhanging(size, kernel_size, stride, padding, out, counted, divisor_override)
+        if found is None:
+            return NotImplemented
+        made, sizes = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype), [*found[:6], found[-1]]
+        share = xp.empty((prod(made.shape[:2]), out[1]), made.dtype)
+        write = averages.mean_of_overhanging_gradient(tuple(kernel_size), tuple(stride), counted)
+        run(write, [grad_output, share, made], sizes, len(share), prod(out) * prod(kernel_size))
+        return made
     made = xp.empty((*grad_output.shape[:2], *size), grad_output.dtype)
     flat = (1,) * (5 - grad_output.ndim)
     sizes = [*flat, *size, *flat, *out, *flat, *kernel_size, divisor]

@@ -17,7 +17,7 @@ from engine.dispatch import kernel
 from engine.kernels import recurrent
 from engine.kernels.form import Kernel
 from engine.ops import recurrent as rnn
-from engine.ops.generated import copies
+from engine.ops.generated import transposes
 from engine.ops.generated.layers import plain, run
 from engine.ops.recurrent import cells
 
@@ -63,7 +63,7 @@ def _in_lines(array: Any) -> Any:
     """A copy that begins where a line of the cache does: vectors of an array that does not lie across two of them."""
     large = array.nbytes >= LARGE  # at such a boundary by itself
     made = empty(array.shape, array.dtype) if large else aligned(array.nbytes).view(array.dtype).reshape(array.shape)
-    if not copies.transposed(made, array):
+    if not transposes.transposed(made, array):
         relayout.copy(made, array)
     return made
 

@@ -7,14 +7,14 @@ releases the interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from engine.backends.cpu.fast import fast
-from engine.core import dtypes
+from engine.core import dtypes, layouts
 from engine.core.lru import LRU
 from engine.dispatch import Op
 from engine.kernels import compiler, cpu, direct
@@ -27,10 +27,10 @@ __all__ = ["function_for", "function_of"]
 OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried
 OPERATIONS = 1 << 21  # of a launch, as `cpu.operations` counts them: some 10 to 30 us
 FEW = 1 << 15  # elements of operands up to which an op's own code runs however large the result is
-MOST = OPERATIONS << 5  # operations of a launch for those
+MOST = OPERATIONS << 2  # operations of a launch for those
 MANY = 4096  # kinds of calls that are counted
 _REFUSED = 1 << 30
-_PLAIN = (float, int, bool, str, type(None), tuple, dtypes.dtype)
+_PLAIN = (float, int, bool, str, type(None), tuple, dtypes.dtype, layouts.memory_format)
 
 
 def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -51,13 +51,15 @@ def function_of(record: Op, present: Callable[..., Any]) -> Callable[..., Any] |
     else:
         plain = lambda xp, *args: variant(xp, *args[:count], **dict(zip(names, args[count:])))
         there = lambda *args: present(np, *args[:count], **dict(zip(names, args[count:])))
-    return function_for(record.name, plain, there)
+    return function_for(record.name, plain, there, [record.params.index(p) for p in record.large_by])
 
 
-def function_for(name: str, plain: Callable[..., Any], there: Callable[..., Any]) -> Callable[..., Any] | None:
+def function_for(
+    name: str, plain: Callable[..., Any], there: Callable[..., Any], sized: Sequence[int] = ()
+) -> Callable[..., Any] | None:
     """The builtin function for calls that `plain` does by launches alone: plain(array module, *args).
 
-    there(*args): the route without.
+    there(*args): the route without.  sized: the numbers of the operands whose elements are counted, by default all.
     """
     if not direct.readable():
         return None
@@ -65,9 +67,9 @@ def function_for(name: str, plain: Callable[..., Any], there: Callable[..., Any]
 
     def offer(*args: Any) -> Any:
         size, parts = 0, []
-        for a in args:
+        for place, a in enumerate(args):
             if a.__class__ is np.ndarray:
-                size = max(size, a.size)
+                size = size if sized and place not in sized else max(size, a.size)
                 parts.append((a.dtype, a.shape, a.strides))
             elif a.__class__ in _PLAIN:
                 parts.append((a.__class__, a or str(a)))  # -0.0 equals 0.0, and is another number

@@ -38,7 +38,7 @@ def _table_slope(grad, indices, shape, padding_idx, scale_grad_by_freq, sparse):
     return providers.sparse_rows(at, rows, shape)
 
 
-@op(out=False, method=False)
+@op(out=False, method=False, generated="many", large_by=("indices",))
 @derivative(
     weight=lambda grad, indices, weight_shape, padding_idx, scale_grad_by_freq, sparse: _table_slope(
         grad, indices, weight_shape, padding_idx, scale_grad_by_freq, sparse

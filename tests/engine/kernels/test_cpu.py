@@ -111,8 +111,9 @@ def test_sixteen_bits_are_rounded_once(type: str) -> None:
 # --- layouts
 
 
-@pytest.mark.parametrize("shape", [(7,), (5, 6), (3, 4, 5), (2, 3, 1, 4), (300, 7)])
-def test_maps_over_any_strides(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (5, 6), (3, 4, 5), (2, 3, 1, 4), (2, 3, 2, 5, 3), (300, 7)])
+def test_maps_over_any_strides(shape: tuple[int, ...], fixed: bool) -> None:
     """Operands transposed, broadcast, in steps: with parts that begin anywhere."""
     rng = np.random.default_rng(1)
     wide = rng.standard_normal([2 * n for n in shape[::-1]])
@@ -122,7 +123,8 @@ def test_maps_over_any_strides(shape: tuple[int, ...]) -> None:
     arrays = [x, y, out]
     layout = collapsed(shape, [[s // 8 for s in a.strides] for a in arrays])
     code = recorded("f", lambda xp, a, b: xp.exp(a) * b + a, [x.dtype, y.dtype], {}, layout.classes, True)
-    built = cpu.build(code.kernel)
+    known = {f"n{len(layout.sizes) - 1}": layout.sizes[-1]} if fixed and len(layout.sizes) > 1 else {}
+    built = cpu.build(code.kernel, known=known)
     built([*arrays, *layout.numbers()], layout.count)
     np.testing.assert_allclose(out, np.exp(x) * y + x, 1e-14, 1e-14)
     out[...] = 0

@@ -26,14 +26,36 @@ def test_a_map_is_one_loop_of_independent_turns() -> None:
 
 
 def test_coordinates_become_loops() -> None:
-    """Nothing is divided within them."""
+    """One for each, so that nothing is divided within them but where a piece begins and ends."""
     from engine.kernels.elementwise import collapsed, recorded
 
-    layout = collapsed((3, 4, 5), [(1, 3, 12), (20, 5, 1)])
+    layout = collapsed((2, 3, 4, 5), [(1, 2, 6, 24), (60, 20, 5, 1)])
     code = recorded("f", lambda xp, a: xp.exp(a), [np.dtype("f4")], {}, layout.classes, True)
     text = llvm_ir.printed(code.kernel, "f")
-    inner = text[text.index("llvm.access.group") :] if "llvm.access.group" in text else ""
-    assert "urem i64 %begin" not in text and inner and text.count("!llvm.loop !") == 1
+    assert "llvm.access.group" in text and text.count("!llvm.loop !") == 1
+    assert "rem i64" not in text and "udiv" not in text and text.count("sdiv i64") == 2 * 3
+
+
+def test_lines_of_a_known_length_have_a_loop_of_that_many_turns() -> None:
+    from engine.kernels.elementwise import collapsed, recorded
+
+    layout = collapsed((6, 7), [(14, 1), (7, 1)])
+    code = recorded("f", lambda xp, a: xp.negative(a), [np.dtype("f4")], {}, layout.classes, True)
+    text = llvm_ir.printed(code.kernel, "f", known={"n1": 7})
+    assert text.count("!llvm.loop !") == 1 and "llvm.smax.i64(i64 7" not in text
+    assert text.count("fneg") == 2  # of whole lines, and of those that a piece begins or ends in
+
+
+def test_rows_find_their_coordinates_without_dividing_and_by_numbers_of_their_own() -> None:
+    """A number that is worked out within a row is not known outside of it."""
+    k = Kernel("k", "rows")
+    x, out, n = k.array("x", "float32"), k.array("out", "float32", True), k.scalar("n", "index")
+    k.store(out, k.index, k.load(x, k.index % n * 2 + k.index // n))
+    assert "rem i64" not in llvm_ir.printed(k, "k")
+    k = Kernel("k", "rows")
+    x, out, n = k.array("x", "float32"), k.array("out", "float32", True), k.scalar("n", "index") + 1
+    k.store(out, k.index, k.load(x, k.index % n))
+    assert "urem i64" in llvm_ir.printed(k, "k")
 
 
 def test_what_is_known_is_a_constant() -> None:

@@ -406,6 +406,35 @@ def test_results_pickle(case: Case) -> None:
         np.testing.assert_array_equal(host(twin), host(t.detach()))
 
 
+def with_lists(value: Any) -> Any:
+    """`value` with every tuple of ints as a list."""
+    if type(value) is tuple and value and all(type(n) is int for n in value):
+        return list(value)
+    return {k: with_lists(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def takes_sizes(case: Case) -> bool:
+    if is_op(case) and not case.op.public:
+        return False
+    args, kwargs = case.arguments()
+    return any(with_lists(v) is not v for v in (*args, *kwargs.values()))
+
+
+@every(takes_sizes)
+def test_lists_of_ints_are_as_good_as_tuples(case: Case) -> None:
+    narrow = lambda t: t.detach().float().requires_grad_(t.requires_grad) if t.is_floating_point() else t
+    found = []
+    for change in (lambda v: v, with_lists):
+        args, kwargs = case.seeded()
+        args, kwargs = mapped(args, narrow), mapped(kwargs, narrow)
+        outputs = case.function(*map(change, args), **change(kwargs))
+        tracked = [t for t in tensors_of(outputs) if t.requires_grad]
+        if tracked:
+            engine.autograd.backward(tracked, [engine.ones_like(t) for t in tracked])
+        found.append([outputs, [t.grad for t in tensors_of([args, kwargs]) if t.requires_grad and t.grad is not None]])
+    close(*found)
+
+
 @every(lambda c: is_op(c) and c.index == 0)
 def test_method_is_the_function(case: Case) -> None:
     if case.op.method and case.op.params and case.op.params[0] == "input":

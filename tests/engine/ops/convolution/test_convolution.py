@@ -109,3 +109,15 @@ def test_refusals_of_one_place() -> None:
         with pytest.raises(RuntimeError, match=text):
             F.conv2d(x, *args)
     assert F.conv2d(engine.ones(0, 4, 1, 1), engine.ones(3, 4, 1, 1)).shape == (0, 3, 1, 1)
+
+
+def test_sizes_may_be_lists() -> None:
+    engine.manual_seed(0)
+    x, w = engine.randn(1, 3, 8, 8, requires_grad=True), engine.randn(4, 3, 3, 3, requires_grad=True)
+    grads = []
+    for sizes in (tuple, list):
+        two = lambda n, sizes=sizes: sizes((n, n))
+        out = engine.convolution(x, w, None, two(1), two(1), two(1), False, two(0), 1)
+        grads.append(engine.autograd.grad(out, (x, w), engine.ones_like(out)))
+    for one, other in zip(*grads):
+        assert engine.equal(one, other)

@@ -11,7 +11,7 @@ import engine
 from engine.backends.cpu import relayout, threads
 from engine.dispatch import OPS
 from engine.kernels import processor
-from engine.ops.generated import copies
+from engine.ops.generated import copies, route, transposes
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
 
@@ -59,6 +59,70 @@ def test_sums_of_few_rows(n: int, mean: bool) -> None:
 def test_repeating_each_takes_the_dim_of_a_slice() -> None:
     made: Any = OPS["repeat_each"].kernel(np, np.arange(6).reshape(2, 3), 2, 1)
     assert made.tolist() == [[[0, 0], [1, 1], [2, 2]], [[3, 3], [4, 4], [5, 5]]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool", "complex64"])
+def test_joined(dtype: str) -> None:
+    """Arrays and views, of one shape by one launch."""
+    x, y, z = ((a * 3).astype(dtype) for a in arrays((2, 3, 4), (2, 1, 4), (2, 5, 4)))
+    for given, dim in (([x, y, z], 1), ([x, x], -1), ([y] * 11, 0), ([z[:, ::-1], x[:, :, ::2].repeat(2, 2)], 1)):
+        agree("cat", given, dim)
+        agree("cat", [a.transpose(2, 0, 1) for a in given], (dim + 1) % 3)
+    wide = np.arange(2 * 3 * 200).reshape(2, 3, 200).astype(dtype)
+    agree("cat", [wide[..., :90], wide[..., 90:180], wide[:, ::2, :7].repeat(2, 1)[:, :3]], -1)
+    agree("cat", [wide[..., :90], np.broadcast_to(wide[:, :1, :90], (2, 3, 90))], 1)
+    for dim in (0, 1, 2, 3, -1):
+        agree("stack_tensors", [x, x[::-1], x[:, :, ::-1]], dim)
+        agree("stack_tensors", [wide[..., 1::2], wide[..., ::2]], dim)
+    agree("stack_tensors", [x[0, 0, 0].reshape(())] * 3, 0)
+
+
+def test_what_is_left_of_joined() -> None:
+    x, z = (a.astype("f4") for a in arrays((2, 3, 4), (2, 5, 4)))
+    image = np.zeros((2, 3, 5, 6), "f4").transpose(0, 3, 1, 2)  # channels-last: so is the result
+    for given in (
+        [x, x[:, :0]],
+        [x, z.transpose(0, 2, 1)],
+        [x, np.zeros((2, 1, 5), "f4")],
+        [x, x.astype("f8")],
+        [image] * 2,
+    ):
+        assert left("cat", given, 1)
+    for given in ([x, z], [x[:0]] * 2, [x.astype("c16")] * 2):
+        assert left("stack_tensors", given, 1)
+
+
+def test_views_are_joined_by_a_direct_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen = [], copies.launch.launched
+    monkeypatch.setattr(copies.launch, "launched", lambda *args: (made.append(len(args[1])), seen(*args)))
+    (x,) = arrays((64, 64))
+    variant = OPS["cat"].kernels["direct"]
+    assert variant(np, [x[:, :32], x[:, 32:]], 1).tolist() == x.tolist()
+    assert made == [3]  # two parts and the result, at once
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_rows_of_a_table(dtype: str, kind: str) -> None:
+    (table,) = arrays((9, 5))
+    for index in (np.array([[0, 8, 3], [3, 1, 1]], kind), np.array(4, kind), np.array([[7]], kind)):
+        agree("embedding", (table * 9).astype(dtype), index)
+
+
+def test_indices_outside_of_a_table_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    (table,) = arrays((9, 5))
+    variant = OPS["embedding"].kernels["cpu"]
+    for bad in ([0, 9], [-1, 2], [1 << 40, 0]):
+        with pytest.raises(copies.launch.Unfit):
+            variant(np, table, np.array(bad))
+    for given in ((table.T, np.array([1])), (table, np.array([], "int64")), (table, np.arange(6)[::2])):
+        assert variant(np, *given) is NotImplemented
+    weight, index = engine.ones(9, 5), engine.zeros(2, dtype=engine.int64)
+    for _ in range(600):
+        engine.nn.functional.embedding(index, weight)
+    index[1] = 9
+    with pytest.raises(IndexError, match="index out of range in self"):
+        engine.nn.functional.embedding(index, weight)
 
 
 VIEWS = [
@@ -115,7 +179,7 @@ TRANSPOSED = [
 def test_transposed_matrices(view: Any, members: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bits are copied as they are, in squares and beside them; members: threads, which share many."""
     monkeypatch.setattr(threads, "get_num_threads", lambda: members)
-    monkeypatch.setattr(copies, "_SHARE", 1000)
+    monkeypatch.setattr(route, "SHARE", 1000)
     (x,) = arrays((100, 70))
     x = np.ascontiguousarray((x * 9).astype(dtype))
     x.view("uint32")[0, :3] = 0x7F800001, 0x80000000, 0xFFC00123  # nan that signals, -0.0
@@ -124,7 +188,7 @@ def test_transposed_matrices(view: Any, members: int, dtype: str, monkeypatch: p
     assert made.flags.c_contiguous and made.dtype == x.dtype
     np.testing.assert_array_equal(made.view("uint32"), wanted.copy().view("uint32"))
     target = np.empty(wanted.shape, dtype)
-    if copies.transposed(target, wanted):
+    if transposes.transposed(target, wanted):
         np.testing.assert_array_equal(target.view("uint32"), made.view("uint32"))
 
 
@@ -132,11 +196,11 @@ def test_transposed_matrices_that_are_left() -> None:
     (x,) = arrays((40, 30))
     x = x.astype("float32")
     target = np.empty((30, 40), "float32")
-    assert copies.contiguous(x.T) is not NotImplemented and copies.transposed(target, x.T)
-    np.testing.assert_array_equal(target, x.T)
-    assert not copies.transposed(target, x[::-1].T), "rows in the other order"
-    assert not copies.transposed(target.astype("float64"), x.T.astype("float64"))
-    assert not copies.transposed(target[:3], x.T[:3]), "fewer than a vector has lanes"
+    for view in (x.T, x[::-1].T):  # rows in the other order, too
+        assert copies.contiguous(view) is not NotImplemented and transposes.transposed(target, view)
+        np.testing.assert_array_equal(target, view)
+    assert not transposes.transposed(target.astype("float64"), x.T.astype("float64"))
+    assert not transposes.transposed(target[:3], x.T[:3]), "fewer than a vector has lanes"
 
 
 def test_gradients_that_repeat_a_row_are_copied() -> None:
@@ -268,3 +332,28 @@ def test_additions_that_are_left() -> None:
         (grad[0], array, (True, 0)),
     ):
         assert not copies.added(to, given, index)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_copies_of_few_elements_are_direct_launches(view: Any) -> None:
+    x = view(np.arange(6 * 10 * 14 * 40, dtype="f4").reshape(6, 10, 14, 40))
+    served = copies._planned(x.shape, x.strides, 4) is not None
+    clone, reshape = (OPS[name].kernels["direct"] for name in ("clone", "reshape_copy"))
+    made = (
+        clone(np, x, memory_format=engine.contiguous_format),
+        reshape(np, x, (x.size // 2, 2) if x.size % 2 == 0 else (x.size,)),
+    )
+    for found in made:
+        assert (found is not NotImplemented) is served
+        assert not served or (found.flags.c_contiguous and np.array_equal(found.reshape(x.shape), x))
+    assert clone(np, x) is NotImplemented or x.flags.c_contiguous  # such a copy has the order of the view
+    whole = np.arange(6.0).reshape(2, 3)
+    assert np.array_equal(clone(np, whole), whole) and not np.shares_memory(clone(np, whole), whole)
+
+
+def test_the_work_of_a_copy_is_that_of_its_lines() -> None:
+    """A line that is written out is one step of a loop, whose operations are those of all its elements."""
+    x = np.zeros((2, 8, 4096), "f4")
+    frames = np.lib.stride_tricks.sliding_window_view(x, 16, -1)[:, :, ::8]
+    plan = copies._planned(frames.shape, frames.strides, 4)
+    assert plan is not None and plan.rows * plan.each * 16 == frames.size

@@ -151,17 +151,6 @@ def test_attention(lead: tuple[int, ...], rows: int, places: int, width: int, de
     assert variant(np, q, k[..., :-1], v, None, None, 0.3) is NotImplemented
 
 
-def test_cat() -> None:
-    for dtype in ("float32", "float64", "int16", "bool"):
-        x, y, z = (a.astype(dtype) for a in arrays((2, 3, 4), (2, 1, 4), (2, 5, 4)))
-        agree("cat", [x, y, z], 1)
-        agree("cat", [x, x], -1)
-        agree("cat", [y, y, y, y], 0)
-    variant = generated.variant_of(OPS["cat"], small=True)
-    for given in ([x, y[:, :0]], [x, z.transpose(0, 2, 1)], [x, np.zeros((2, 1, 5), "bool")], [x, y.astype("int8")]):
-        assert variant(np, given, 1) is NotImplemented
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "shape,groups", [((2, 6, 7, 9), 2), ((3, 8), 4), ((1, 4, 5), 4), ((5, 6, 2, 3, 4), 1), ((2, 64, 8, 8), 32)]

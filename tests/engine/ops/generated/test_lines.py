@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import engine
+from engine.core.geometry import PoolGeometry
 from engine.dispatch import OPS
 from engine.kernels import processor
 from engine.ops import generated
@@ -352,11 +353,11 @@ def test_means_of_neighbouring_lines(taps: int, dtype: str) -> None:
 def test_what_is_left_of_means_of_windows() -> None:
     x, g = arrays((2, 3, 1, 18), (2, 3, 1, 5))
     assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 0), True, True, None)  # the last window overhangs
-    assert left("avg_pool2d_values", x, (1, 4), (1, 4), (0, 1), False, True, None)
+    assert left("avg_pool2d_values", x, (1, 17), (1, 17), (0, 1), False, True, None)
     assert left("avg_pool2d_values", x, (1, 9), (1, 8), (0, 0), False, True, None)
     assert left("avg_pool2d_values", x.astype("float16"), (1, 4), (1, 4), (0, 0), False, True, None)
     assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 4), (0, 0), True, None)
-    assert left("avg_pool_backward", g, (1, 18), (1, 4), (1, 3), (0, 0), True, None)
+    assert left("avg_pool_backward", g, (1, 18), (1, 17), (1, 3), (0, 0), True, None)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16", "complex64"])
@@ -393,3 +394,27 @@ def test_gradient_of_rows_by_index(names: int) -> None:
     for create_graph in (False, True):
         (grad,) = engine.autograd.grad(y, x, engine.tensor(weight), retain_graph=True, create_graph=create_graph)
         np.testing.assert_allclose(grad.detach().numpy(), want, 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "taps, stride, padding, ceil",
+    [((3, 3), (1, 1), (1, 1), False), ((3, 2), (2, 1), (1, 0), True), ((1, 5), (1, 3), (0, 2), False),
+     ((4, 4), (3, 5), (2, 1), True), ((2, 3), (1, 1), (0, 0), False)],
+)  # fmt: skip
+def test_means_of_windows_that_overhang(taps: Any, stride: Any, padding: Any, ceil: bool, dtype: str) -> None:
+    for size in ((7, 9), (4, 33), (3, 5)):
+        geometry = PoolGeometry.of(taps, stride, padding)
+        out = geometry.output_size(size, ceil)
+        ends = all((n - 1) * s + k <= whole + 2 * p for n, s, k, whole, p in zip(out, stride, taps, size, padding))
+        x, g = arrays((2, 3, *size), (2, 3, *out), dtype=dtype)
+        x[0, 0, 0, 0] = np.inf
+        for counted, divisor in ((True, None), (False, None), (False, 7)):
+            given = taps, stride, padding
+            if ends or not (counted or divisor):
+                agree("avg_pool_backward", g, size, *given, counted, divisor)
+                if any(padding) or not ends:
+                    agree("avg_pool2d_values", x, *given, ceil, counted, divisor)
+            else:  # what lies behind the padding does not count
+                assert left("avg_pool2d_values", x, *given, ceil, counted, divisor)
+                assert left("avg_pool_backward", g, size, *given, counted, divisor)

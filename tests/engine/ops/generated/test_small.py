@@ -120,6 +120,19 @@ def test_large_calls_are_left_to_routes_that_let_the_lock_go() -> None:
     assert not kept(function_of("tanh"), x)
 
 
+def test_views_are_as_large_as_arrays_of_their_elements() -> None:
+    """Rows of 768 of each of two images, without the first and without the last."""
+    (x,) = arrays((2, 128, 768))
+    function = function_of("sub")
+    assert kept(function, x[:, 1:], x[:, :-1])
+    assert np.array_equal(function(x[:, 1:], x[:, :-1]), x[:, 1:] - x[:, :-1])
+
+
+def test_maxima_of_lines_of_some_length_are_few() -> None:
+    (x,) = arrays((2, 192, 1, 100))
+    assert kept(function_of("max_pool2d_values"), x, (1, 3), (1, 1), (0, 1), (1, 1), False)
+
+
 def test_products_of_few_elements_with_a_large_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their own code takes one thread, too; the result is new memory each time."""
     monkeypatch.setattr(small.launch, "slower", lambda *args: False)
