@@ -102,7 +102,7 @@ def test_large_gates_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("make", [engine.nn.LSTM, engine.nn.GRU])
 def test_modules_take_them(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training steps of `nn.LSTM` and `nn.GRU` over many sequences, with gradients that do not lie in order, equal those
+    """Training steps of `nn.LSTM` and `nn.GRU` over many sequences, whose gradients do not lie in order, equal those
     without."""
     asked: list[str] = []
     plain = recurrent.step
