@@ -47,9 +47,9 @@ def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
     array = tensor._array
     flags = like._array.flags
     xp, plain = backends.xp_of(array), flags.c_contiguous or like._array.shape != array.shape
-    if plain and (xp is not np or array.nbytes < 1 << 20):
+    if plain and (xp is not np or array.nbytes < (1 << 20 if array.flags.c_contiguous else relayout.FEW)):
         return wrap(array.copy("C"))
-    from engine.backends.cpu import empty, relayout
+    from engine.backends.cpu import empty
 
     if plain and array.__class__ is np.ndarray and not array.flags.c_contiguous:
         return wrap(relayout.contiguous(array))

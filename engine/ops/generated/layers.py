@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.relayout import in_c_order
+from engine.backends.cpu.relayout import FEW, in_c_order
 from engine.core.checks import wrap_dim
 from engine.dispatch import OPS, kernel
 from engine.kernels import cpu, layers, rows
@@ -255,6 +255,27 @@ def _by_rows(*arrays: Any) -> list[Any]:
     """The arrays; of those whose last dim is no line of memory, copies: a kernel of rows that lie side by side is slow
     where other operands have rows that do not."""
     return [a if not a.ndim or a.strides[-1] == a.itemsize else in_c_order(a) for a in arrays]
+
+
+def _forward(xp: Any, name: str, input: Any, *rest: Any) -> Any:
+    """A norm by its kernel of rows; a large operand whose rows are no lines of memory is copied."""
+    (given,) = _by_rows(input) if input.size >= FEW else (input,)
+    return OPS[name].kernels["cuda"](xp, given, *rest)
+
+
+@kernel(norm.native_layer_norm, "cpu", only_launches=True)
+def _layer_norm(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return _forward(xp, "native_layer_norm", input, normalized_shape, weight, bias, eps)
+
+
+@kernel(norm.layer_norm_inference, "cpu", only_launches=True)
+def _layer_norm_inference(xp, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    return _forward(xp, "layer_norm_inference", input, normalized_shape, weight, bias, eps)
+
+
+@kernel(rms.rms_norm_train, "cpu", only_launches=True)
+def _rms_norm(xp, input, normalized_shape, weight=None, eps=1e-5):
+    return _forward(xp, "rms_norm_train", input, normalized_shape, weight, eps)
 
 
 @kernel(norm.native_layer_norm_backward, "cpu", only_launches=True)

@@ -163,6 +163,17 @@ def test_gradients_of_group_norm(shape: tuple[int, ...], groups: int, dtype: str
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(3, 8, 5), (40, 60, 12)])
+def test_norms_of_rows_that_are_no_lines(shape: tuple[int, ...], dtype: str) -> None:
+    x, weight = (a.astype(dtype) for a in arrays(shape, shape[1:2]))
+    for across in (x.transpose(0, 2, 1), x[..., ::2].transpose(2, 0, 1)):
+        for w in (weight, None):
+            agree("native_layer_norm", across, shape[1:2], w, w, 0.1)
+            agree("layer_norm_inference", across, shape[1:2], w, w, 0.1)
+            agree("rms_norm_train", across, shape[1:2], w, 0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape,last", [((3, 5, 48), 1), ((2, 3, 7), 2), ((300, 700), 1), ((4, 5), 2), ((130, 1), 1)])
 def test_gradients_of_normalized_rows(shape: tuple[int, ...], last: int, dtype: str) -> None:
     size = shape[-last:]
