@@ -206,6 +206,7 @@ def _pictured() -> bool:
 _NOT_LOADED = "not loaded before a program has computed some millions of elements"
 _LOADED_FOR = 3 << 22  # elements; a first pass of ResNet-18 over one picture is 8 million
 _left = [_LOADED_FOR]  # elements until generated code is loaded
+_MANY = 1 << 14  # elements for which a call counts as one more
 _COUNTED = 64  # small calls that are counted at once, as _SMALL elements
 _SMALL = 1 << 14
 
@@ -239,8 +240,11 @@ def _counting(record: Op) -> Launch:
 
     def counting(*args: object) -> Arrays:
         nonlocal calls
-        calls += 1
-        if calls % often == 0 and worth_loading(_SMALL, 0):
+        calls += 1 + getattr(args[0], "size", 0) // _MANY
+        if calls >= often:
+            calls = 0
+            if not worth_loading(_SMALL, 0):
+                return NotImplemented  # type: ignore[no-any-return]  # of no type
             large = large_kernel(record)
 
             def present(xp: ArrayModule, *given: Any, **named: Any) -> Arrays:

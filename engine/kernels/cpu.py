@@ -92,8 +92,10 @@ def operations(kernel: Kernel, known: Mapping[str, int] | None = None) -> int:
     found: dict[int, int] = {0: 0}
     once = {**_of_lines(kernel)}
     if once:
-        near = lambda s: s.op == "add" or any(a.name in (known or {}) for a in s.args if a.constant is None)
-        once |= {id(s): s for s in kernel.body if isinstance(s, Do) and s.result.type == "index" and near(s)}
+        offsets = [s for s in kernel.body if isinstance(s, Do) and s.result.type == "index"]
+        for s in offsets:
+            if s.op == "add" or any(a.name in (known or {}) for a in s.args if a.constant is None):
+                once[id(s)] = s
 
     def cost(s: Statement) -> int:
         offset = isinstance(s, Do) and s.result.type == "index" and kernel.shape != "map"  # a loop's own work

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.autograd.graph import name_node, requires_grad_of
 from engine.autograd.versions import guard
+from engine.backends.cpu import relayout
 from engine.backends.cpu.relayout import in_torch_order, to_channels_last
 from engine.core import dtypes
 from engine.core.checks import size_of, wrap_dim
@@ -23,6 +24,8 @@ from engine.ops.shape import PREFIX, basic_index, expand, narrow, reshape_to, un
 from engine.tensor import Tensor, wrap
 
 # --- joining
+
+_LARGE = 1 << 14  # elements of the first array from which a join may be shared among threads
 
 
 @op(promote="default", names=("concat", "concatenate"), channels_last=True, generated="many", out_as="disjoint")
@@ -69,12 +72,16 @@ def cat(xp, tensors, dim: int = 0):
 
 def joined(xp, arrays, dim):
     """xp.concatenate, row-major as torch's unless all arrays are channels-last."""
+    first = arrays[0]
+    if first.size >= _LARGE and all([a.__class__ is np.ndarray for a in arrays]):
+        made = relayout.joined(arrays, dim)
+        if made is not NotImplemented:
+            return made
     for a in arrays:
         if not a.flags.c_contiguous:
             break
     else:
         return xp.concatenate(arrays, axis=dim)
-    first = arrays[0]
     if any(type(a) is ChannelsLast for a in arrays):
         if all(type(a) is ChannelsLast or a.flags.c_contiguous for a in arrays):
             return xp.concatenate([to_channels_last(a) for a in arrays], axis=dim)

@@ -46,6 +46,7 @@ __all__ = [
     "image",
     "in_c_order",
     "in_torch_order",
+    "joined",
     "plainly",
     "providers",
     "taken",
@@ -59,7 +60,7 @@ _MANY = 1 << 20  # elements whose first copy pays for a program
 _CUT = 32  # elements of the target's last dim that are copied at once
 _ALIKE = 2048  # bytes: elements so far apart, or a multiple, share places of the cache
 _SHARE = 1 << 17  # elements per thread copies at least
-_TAKEN = 1 << 17  # elements at an index that are shared among threads
+_TAKEN = 1 << 17  # elements at an index, or of arrays that are joined, that are shared among threads
 _RUN = 1 << 12  # bytes of a run of neighbours up to which the loop for each costs something
 
 _seen: LRU[Any, bool] = LRU(1 << 12)  # layouts that were copied once
@@ -78,6 +79,8 @@ class Providers(Slots):
     taken: Slot[Callable[[np.ndarray, np.ndarray, int], Any] | None] = None
     # transposed(target, source): target[...] = source of transposed matrices; False where that is left to numpy
     transposed: Slot[Callable[[np.ndarray, np.ndarray], bool] | None] = None
+    # joined(arrays, axis): arrays one after the other along a dim, in C order, or NotImplemented
+    joined: Slot[Callable[[Sequence[np.ndarray], int], Any] | None] = None
 
 
 providers = Providers()
@@ -142,6 +145,13 @@ def taken(array: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
         if found is not NotImplemented:
             return found  # type: ignore[no-any-return]
     return array.take(index, axis=axis)
+
+
+def joined(arrays: Sequence[np.ndarray], axis: int) -> Any:
+    """Large arrays one after the other along a dim, in C order, shared among threads; NotImplemented for others."""
+    if sum(a.size for a in arrays) < _TAKEN or threads.get_num_threads() == 1 or providers.joined is None:
+        return NotImplemented
+    return providers.joined(arrays, axis)
 
 
 @functools.cache

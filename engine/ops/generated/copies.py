@@ -398,17 +398,59 @@ def _joined_arrays(xp: Any, arrays: Sequence[Any], shape: tuple[int, ...], dim: 
     for own, members in groups.items():
         for at in range(0, len(members), _TOGETHER):
             some = members[at : at + _TOGETHER]
-            strides = [[s // item if n > 1 else 0 for s, n in zip(arrays[m].strides, own)] for m in some]
-            layout = collapsed(own, [*strides, to])
-            numbers = [*layout.numbers(), *[begins[m] * to[dim] for m in some]]
-            code = copies.moved(layout.classes)(f"uint{8 * item}")
-            fixed = launch.known(code, numbers, _CLOSE) | launch.line_of(layout)
-            each = launch.costs(code, layout, fixed)[1]
-            key = layout.classes, item, tuple(fixed.items()), launch.magnitude(layout.count)
-            entry = _moves.setdefault(key, launch.Entry())
-            built = launch.ready(entry, layout.count, partial(cpu.build, code, known=fixed))
-            launch.launched(built, [*[arrays[m] for m in some], made], numbers, layout.count, each)
+            starts = [begins[m] * to[dim] for m in some]
+            entry, build, numbers, count, each = _move([arrays[m] for m in some], to, starts)
+            built = launch.ready(entry, count, build)
+            launch.launched(built, [*[arrays[m] for m in some], made], numbers, count, each)
     return made
+
+
+def _move(arrays: Sequence[Any], to: Sequence[int], starts: Sequence[int]) -> tuple[Any, ...]:
+    """The kernel that writes arrays of one shape with strides `to` from their starts on: its standing, what compiles
+    it, its numbers, elements, and the work of each."""
+    own, item = arrays[0].shape, arrays[0].itemsize
+    strides = [[s // item if n > 1 else 0 for s, n in zip(a.strides, own)] for a in arrays]
+    layout = collapsed(own, [*strides, to])
+    numbers = [*layout.numbers(), *starts]
+    code = copies.moved(layout.classes)(f"uint{8 * item}")
+    fixed = launch.known(code, numbers, _CLOSE) | launch.line_of(layout)
+    key = layout.classes, item, tuple(fixed.items()), launch.magnitude(layout.count)
+    entry = _moves.setdefault(key, launch.Entry())
+    each = launch.costs(code, layout, fixed)[1]
+    return entry, partial(cpu.build, code, known=fixed), numbers, layout.count, each
+
+
+_joins: LRU[Any, Any] = LRU(4096)
+
+
+def joined(arrays: Sequence[Any], dim: int) -> Any:
+    """Arrays of one shape one after the other along a dim, shared among threads, or NotImplemented."""
+    first = arrays[0]
+    if len(arrays) > _TOGETHER or any(a.shape != first.shape for a in arrays) or not _fit(arrays):
+        return NotImplemented
+    n = first.shape[dim]
+    shape = (*first.shape[:dim], n * len(arrays), *first.shape[dim + 1 :])
+
+    def plan() -> Any:
+        to = [prod(shape[d + 1 :]) for d in range(len(shape))]
+        return _move(arrays, to, [m * n * to[dim] for m in range(len(arrays))])
+
+    key = first.itemsize, dim, first.shape, tuple([a.strides for a in arrays])
+    entry, build, numbers, count, each = _joins.made(key, plan)
+
+    def join(built: Any) -> Any:
+        made = _made(shape, first.dtype, prod(shape))
+        built([*arrays, made, *numbers], count, each)
+        return made
+
+    def plain() -> Any:
+        return np.concatenate(arrays, axis=dim, out=_made(shape, first.dtype, prod(shape)))
+
+    return _tried("join", entry, build, join, plain, count, f"uint{8 * first.itemsize}")
+
+
+if processor.available():
+    relayout.providers.joined = joined
 
 
 def _fit(arrays: Sequence[Any]) -> bool:

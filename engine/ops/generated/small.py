@@ -7,6 +7,7 @@ releases the interpreter's lock.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -24,8 +25,9 @@ from engine.ops.generated import launch
 
 __all__ = ["function_for", "function_of"]
 
-OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried
+OFFERS = 16  # of the same call, each one of `direct.EVERY`, before it is tried; fewer of many elements
 OPERATIONS = 1 << 21  # of a launch, as `cpu.operations` counts them: some 10 to 30 us
+SOON = 1 << 14  # elements for which a call counts as one more
 FEW = 1 << 15  # elements of operands up to which an op's own code runs however large the result is
 MOST = OPERATIONS << 2  # operations of a launch for those
 MANY = 4096  # kinds of calls that are counted
@@ -99,14 +101,13 @@ def function_for(
 
 
 def _more(args: tuple[Any, ...]) -> int:
-    """How many more calls one counts as whose operands give a result that is larger than they are."""
+    """How many more calls one counts as, of many elements or of few that give a result of many."""
     shapes = [a.shape for a in args if a.__class__ is np.ndarray]
-    if len(shapes) != 2 or shapes[0] == shapes[1]:
-        return 0
-    try:
-        return prod(np.broadcast_shapes(*shapes)) // FEW
-    except ValueError:
-        return 0
+    count = max(map(prod, shapes))
+    if len(shapes) == 2 and shapes[0] != shapes[1]:
+        with contextlib.suppress(ValueError):
+            count = max(count, prod(np.broadcast_shapes(*shapes)))
+    return count // SOON
 
 
 def _compiled(

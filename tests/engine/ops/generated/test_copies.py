@@ -92,6 +92,20 @@ def test_what_is_left_of_joined() -> None:
         assert left("stack_tensors", given, 1)
 
 
+def test_large_arrays_are_joined_by_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout.threads, "get_num_threads", lambda: 2)
+    x = np.arange(4 * 60 * 700, dtype="f4").reshape(4, 60, 700)
+    for given, dim in (([x, x + 1], 0), ([x[:, ::-1], x[:, ::2].repeat(2, 1)], 2), ([x.transpose(2, 0, 1)] * 3, 1)):
+        for _ in range(2):
+            made = relayout.joined(given, dim)
+            assert made.flags.c_contiguous and np.array_equal(made, np.concatenate(given, dim))
+    a, b = engine.tensor(x), engine.tensor(x[:, 1:])
+    assert np.array_equal(engine.stack([a, a], -1).numpy(), np.stack([x, x], -1))
+    assert np.array_equal(engine.cat([a, b], 1).numpy(), np.concatenate([x, x[:, 1:]], 1))
+    for given in ([x, x[:, 1:]], [x, x.astype("f8")], [x.astype("c16")] * 2, [x[:1, :1]] * 2):
+        assert relayout.joined(given, 1) is NotImplemented
+
+
 def test_views_are_joined_by_a_direct_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     made, seen = [], copies.launch.launched
     monkeypatch.setattr(copies.launch, "launched", lambda *args: (made.append(len(args[1])), seen(*args)))

@@ -128,6 +128,15 @@ def test_views_are_as_large_as_arrays_of_their_elements() -> None:
     assert np.array_equal(function(x[:, 1:], x[:, :-1]), x[:, 1:] - x[:, :-1])
 
 
+def test_calls_of_many_elements_are_tried_sooner() -> None:
+    """Each counts as one more for every so many elements: the compiler is paid by few of them."""
+    many, few = arrays((7 * small.SOON,), (70,))
+    assert small._more((many, many)) == 7 and small._more((few, few)) == 0
+    assert small._more((few[:, None], np.zeros((1, small.SOON), "f4"))) == 70  # by the result
+    assert kept(function_of("neg"), many, calls=direct.EVERY * 2 + 1)
+    assert not kept(function_of("neg"), few, calls=direct.EVERY * 2 + 1)
+
+
 def test_maxima_of_lines_of_some_length_are_few() -> None:
     (x,) = arrays((2, 192, 1, 100))
     assert kept(function_of("max_pool2d_values"), x, (1, 3), (1, 1), (0, 1), (1, 1), False)
