@@ -395,7 +395,7 @@ def _joined_arrays(xp: Any, arrays: Sequence[Any], shape: tuple[int, ...], dim: 
     begins, groups = [0, *ends], dict[Any, list[int]]()
     for n, a in enumerate(arrays):
         groups.setdefault(a.shape, []).append(n)
-    for own, members in groups.items():
+    for members in groups.values():
         for at in range(0, len(members), _TOGETHER):
             some = members[at : at + _TOGETHER]
             starts = [begins[m] * to[dim] for m in some]
@@ -446,7 +446,7 @@ def joined(arrays: Sequence[Any], dim: int) -> Any:
     def plain() -> Any:
         return np.concatenate(arrays, axis=dim, out=_made(shape, first.dtype, prod(shape)))
 
-    return _tried("join", entry, build, join, plain, count, f"uint{8 * first.itemsize}")
+    return nested("join", entry, build, join, plain, count, f"uint{8 * first.itemsize}")
 
 
 if processor.available():
