@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -214,47 +215,43 @@ class _Layer:
 
     def _chosen(self) -> Callable[..., Array]:
         x, w, geometry, converted, in_order = self._given
-        if in_order and geometry.groups > 1 and (each := _depthwise()) and each.serves(x, w, geometry):
+        if (
+            in_order
+            and geometry.groups > 1
+            and (each := _generated("generated_depthwise"))
+            and each.serves(x, w, geometry)
+        ):
             return each.Forward(x, w, geometry, self._plain)
-        if (code := _winograd()) and code.serves(x, w, geometry):
+        if (code := _generated("generated_winograd")) and code.serves(x, w, geometry):
             return code.Forward(self._plain, x, w, geometry.padding, converted)
         return self._plain
 
 
 def _in_front(size: int) -> Any:
     """`_winograd`, once that is worth loading."""
-    return _winograd() if worth_loading(size) else None
+    return _generated("generated_winograd") if worth_loading(size) else None
 
 
 @functools.cache
-def _winograd() -> Any:
-    """The module of generated convolutions in front of oneDNN's; None without the extra `jit`."""
+def _generated(name: str) -> Any:
+    """A module of generated convolutions; None without the extra `jit`."""
     from engine.kernels import processor
 
-    if not processor.available():
-        return None
-    from engine.ops.convolution import generated_winograd
-
-    return generated_winograd
-
-
-@functools.cache
-def _depthwise() -> Any:
-    """The module of generated convolutions of each channel by itself; None without the extra `jit`."""
-    from engine.kernels import processor
-
-    if not processor.available():
-        return None
-    from engine.ops.convolution import generated_depthwise
-
-    return generated_depthwise
+    return importlib.import_module(f"engine.ops.convolution.{name}") if processor.available() else None
 
 
 def _each_channel(size: Sequence[int], w: Sequence[int], geometry: ConvGeometry, *arrays: Array) -> Any:
-    """`_depthwise` where it serves the gradients of such a convolution, of arrays in torch's order; else None."""
-    if geometry.groups == 1 or not worth_loading(arrays[0].size) or not (code := _depthwise()):
+    """`generated_depthwise` where it serves the gradients of a convolution, of arrays in torch's order; else None."""
+    if geometry.groups == 1 or not worth_loading(arrays[0].size) or not (code := _generated("generated_depthwise")):
         return None
     return code if code.serves(size, w, geometry, *arrays) else None
+
+
+def _grouped(g: Array, x: Array, size: Sequence[int], geometry: ConvGeometry) -> Any:
+    """`generated_weights` where it serves the gradient of weights of groups, whose channels are few for oneDNN's
+    vectors, of arrays in torch's order; else None."""
+    code = _generated("generated_weights") if worth_loading(g.size) else None
+    return code if code and code.serves(g, x, size, geometry) else None
 
 
 class _Transposed:
@@ -361,6 +358,8 @@ def _convolution_backward_weight(
 
     if each := _each_channel(x.shape, size, geometry, g, x):
         return each.backward_weight(g, x, size, geometry, plain)
+    if groups > 1 and (found := _grouped(g, x, size, geometry)):
+        return found.backward_weight(g, x, size, geometry, plain)
     if any(_read_as_it_lies(a, outputs, size[2:], padding, groups) for a, outputs in ((x, size[0]), (g, size[1]))):
         return _own(convolution.convolution_backward_weight, g, x, size, *geometry)
     if (code := _in_front(g.size)) and code.serves(x.shape, size, geometry):

@@ -7,11 +7,12 @@ import functools
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.autograd import versions
 from engine.autograd.graph import name_node
 from engine.core.checks import broadcast_shapes, numel, wrap_dim
+from engine.core.lru import LRU
 from engine.dispatch import composite, derivative, op, samples
 from engine.dispatch.arguments import argument_error, check_elements
 from engine.dispatch.out import store, store_result
@@ -282,6 +283,65 @@ def _next_pair(operands: list[Tensor], labels: list[tuple[int, ...]], out: tuple
     return choice
 
 
+class _Product(NamedTuple):
+    """Two operands of known shapes as one matrix product: the order and shape of each before it, of the result after.
+
+    An order is None where dims stay as they are.
+    """
+
+    left: list[int] | None
+    left_shape: tuple[int, ...]
+    right: list[int] | None
+    right_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    order: list[int] | None
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        a = _shaped(a if self.left is None else a.permute(self.left), self.left_shape)
+        b = _shaped(b if self.right is None else b.permute(self.right), self.right_shape)
+        result = name_node(_shaped((mm if len(self.left_shape) == 2 else bmm)(a, b), self.shape), "ViewBackward0")
+        return result if self.order is None else result.permute(self.order)
+
+
+_products: LRU[Any, _Product | None] = LRU(1024)  # by equation and shapes
+
+
+def _product(
+    labels: Sequence[tuple[int, ...]], out: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...]
+) -> _Product | None:
+    """The product that an equation of two operands is, None for others: no label is repeated in one, or summed alone,
+    or of another size in the other."""
+    left, right = labels
+    sizes = dict(zip(left, x))
+    if len(sizes) < len(left) or len(set(right)) < len(right) or set(out) != {*left, *right} & set(out):
+        return None
+    if any(sizes.get(label, size) != size for label, size in zip(right, y)):
+        return None
+    sizes |= dict(zip(right, y))
+    batch = [label for label in left if label in right and label in out]
+    summed = [label for label in left if label in right and label not in out]
+    rows = [label for label in left if label not in right]
+    columns = [label for label in right if label not in left]
+    if not summed or len(out) != len(batch) + len(rows) + len(columns):
+        return None
+
+    def order(have: Sequence[int], wanted: Sequence[int]) -> list[int] | None:
+        found = [have.index(label) for label in wanted]
+        return None if found == list(range(len(found))) else found
+
+    n, s, m = (numel(sizes[label] for label in part) for part in (rows, summed, columns))
+    lead = (numel(sizes[label] for label in batch),) if batch else ()
+    made = [*batch, *rows, *columns]
+    return _Product(
+        order(left, [*batch, *rows, *summed]),
+        (*lead, n, s),
+        order(right, [*batch, *summed, *columns]),
+        (*lead, s, m),
+        tuple(sizes[label] for label in made),
+        order(made, out),
+    )
+
+
 @composite()
 def einsum(*args):
     """Sums of products by Einstein's convention: `einsum("bij,bjk->bik", x, y)` or `einsum(x, [0, 1], y, [1, 2])`.
@@ -301,8 +361,13 @@ def einsum(*args):
     else:
         equation, operands = _sublists(args)
     check_elements(operands, 1)
+    key = (equation, *[x._array.shape for x in operands])
+    if len(operands) == 2 and (found := _products.get(key)) and operands[0]._array.dtype == operands[1]._array.dtype:
+        return found(*operands)
     labels, out = _parse(equation, tuple(x._array.ndim for x in operands))
     _check_sizes(operands, labels)
+    if len(operands) == 2:
+        _products[key] = _product(labels, out, *key[1:])
     counts: dict[int, int] = {}
     for names in labels:
         for label in set(names):
