@@ -14,7 +14,7 @@ from engine.core import dtypes
 from engine.core.checks import numel, wrap_dim, wrap_dims
 from engine.core.dtypes import NATIVE
 from engine.core.tensor_messages import outside
-from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, samples
+from engine.dispatch import PUBLIC, array_derivative, composite, derivative, moving, op, overload, samples
 from engine.dispatch.out import store
 from engine.dispatch.runtime import SMALL
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
@@ -52,14 +52,17 @@ def cast_back(grad: Tensor, dtype: Any) -> Tensor:
 
 
 def _spread_array(grad: Any, shape: Any, dim: Any, keepdim: bool) -> Any:
-    """`spread` of a small array: a copy is faster than a view here."""
-    if numel(shape) > SMALL:
-        return NotImplemented
+    """`spread` of an array: of few elements a copy, which is faster than a view here."""
     if grad.ndim and not keepdim:
         sizes = list(shape)
         for d in wrap_dims(dim, len(shape)):
             sizes[d] = 1
         grad = grad.reshape(sizes)
+    if numel(shape) > SMALL:
+        if not grad.flags.c_contiguous:
+            return NotImplemented
+        steps = [0 if m != n else s for m, n, s in zip(grad.shape, shape, grad.strides)] or [0] * len(shape)
+        return np.ndarray(shape, grad.dtype, grad, 0, steps)
     result = np.empty(shape, grad.dtype)
     result[...] = grad
     return result
@@ -155,7 +158,7 @@ def nonempty(name: str, array: Any, dim: Any, error: Any = RuntimeError) -> None
         spread(grad, input_shape, dim, keepdim), input_dtype
     )
 )
-@array_derivative(input=lambda grad, input_shape, dim, keepdim: _spread_array(grad, input_shape, dim, keepdim))
+@array_derivative(input=moving(lambda grad, input_shape, dim, keepdim: _spread_array(grad, input_shape, dim, keepdim)))
 @samples(
     lambda t: [
         (t(3, 4),),
@@ -285,10 +288,12 @@ def _mean_backward(grad: Tensor, input_shape: Any, input_dtype: Any, dim: Any, k
 )
 @derivative(input=_mean_backward)
 @array_derivative(
-    input=lambda grad, input_shape, dim, keepdim: (
-        _spread_array(grad / (count_of(input_shape, dim) or 1), input_shape, dim, keepdim)
-        if numel(input_shape) <= SMALL
-        else NotImplemented
+    input=moving(
+        lambda grad, input_shape, dim, keepdim: (
+            _spread_array(grad / (count_of(input_shape, dim) or 1), input_shape, dim, keepdim)
+            if grad.size <= SMALL
+            else NotImplemented
+        )
     )
 )
 @samples(
