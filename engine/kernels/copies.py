@@ -12,7 +12,10 @@ from engine.kernels.llvm_jobs import in_llvm
 
 __all__ = ["TRANSPOSED", "added_at", "copied", "looked_up", "moved", "outside", "placed", "taken", "transposed"]
 
-TRANSPOSED = ("source", "target", "rows", "columns", "step_outer", "step_column")
+TRANSPOSED = (
+    *("source", "target", "rows", "columns", "inner", "step_outer", "step_inner", "step_column"),
+    *("apart_outer", "apart_inner", "apart_row"),
+)
 
 
 @functools.cache
@@ -203,20 +206,22 @@ def looked_up(index: str) -> Callable[[str], Kernel]:
 def transposed(lanes: int) -> Jobs:
     """Matrices in the order of the other dim: source, whose columns are runs of memory, -> target (*, rows, columns).
 
-    A job is `lanes` rows of one matrix, by squares, of which the last overlap the ones before.  Both dims have as many
-    elements at least, of 4 bytes.
+    They lie in two dims, of which the second has `inner`; step_*: from one to the next in the source, apart_*: in the
+    target, whose rows are runs of memory.  A job is `lanes` rows of one matrix, by squares, of which the last overlap
+    the ones before.  Rows and columns are as many at least, of 4 bytes.
     """
     k = Jobs("transposed", lanes, TRANSPOSED, 2)
     (source, target), a = k.arrays, k.numbers
-    rows, columns, step = a["rows"], a["columns"], a["step_column"]
+    rows, columns, step, pitch = a["rows"], a["columns"], a["step_column"], a["apart_row"]
     bands = (rows + lanes - 1) // lanes
     with k.loop(k.begin, k.end) as job:
         number, first = job // bands, least(job % bands * lanes, rows - lanes)
-        given = k.view(source, number * a["step_outer"] + first)
-        own = k.view(target, (number * rows + first) * columns)
+        outer, inner = number // a["inner"], number % a["inner"]
+        given = k.view(source, outer * a["step_outer"] + inner * a["step_inner"] + first)
+        own = k.view(target, outer * a["apart_outer"] + inner * a["apart_inner"] + first * pitch)
         with k.loop(0, columns, lanes) as c:
             at = least(c, columns - lanes)
             square = k.transposed([k.vector(given, (at + n) * step) for n in range(lanes)])
             for n, values in enumerate(square):
-                k.store(own, columns * n + at, values)
+                k.store(own, pitch * n + at, values)
     return k

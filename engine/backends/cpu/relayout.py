@@ -57,6 +57,7 @@ FEW = 1 << 14  # elements below which numpy's copy is as fast
 _FEW_SHORT = 1 << 12  # the same where neighbours are few and far apart: it starts a loop for each few of them
 _SHORT, _FAR = 16, 64  # elements, bytes
 _MANY = 1 << 20  # elements whose first copy pays for a program
+_PROGRAM = 1 << 15  # elements below which no program of oneDNN's is faster than numpy
 _CUT = 32  # elements of the target's last dim that are copied at once
 _ALIKE = 2048  # bytes: elements so far apart, or a multiple, share places of the cache
 _SHARE = 1 << 17  # elements per thread copies at least
@@ -100,15 +101,18 @@ def contiguous(source: np.ndarray) -> np.ndarray:
     return plainly(source)
 
 
-def plainly(source: np.ndarray) -> np.ndarray:
-    """A copy in C order without generated code.  (*) -> (*)."""
+def plainly(source: np.ndarray, squares: bool = True) -> np.ndarray:
+    """A copy in C order without generated code but that of transposed matrices (`squares`).  (*) -> (*)."""
     target = empty(source.shape, source.dtype)
-    copy(target, source)
+    copy(target, source, squares)
     return target
 
 
-def copy(target: np.ndarray, source: np.ndarray) -> None:
-    """target[...] = source, of one shape and dtype, in memory that they do not share.  Note [Transposed copies]"""
+def copy(target: np.ndarray, source: np.ndarray, squares: bool = True) -> None:
+    """target[...] = source, of one shape and dtype, in memory that they do not share.  Note [Transposed copies]
+
+    squares: transposed matrices may be copied by generated code.
+    """
     if source.size < FEW or source.dtype != target.dtype:
         target[...] = source
         return
@@ -124,12 +128,12 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
     if source.strides[-1] == source.itemsize and source.size < _MANY and run <= _RUN:
         target.view(_of_bytes(run))[...] = source.view(_of_bytes(run))
         return
+    if squares and providers.transposed is not None and providers.transposed(target, source):
+        return
     if _by_program(target, source):
         return
     if source.strides[-1] == source.itemsize and run <= _RUN:
         target.view(_of_bytes(run))[...] = source.view(_of_bytes(run))
-        return
-    if providers.transposed is not None and providers.transposed(target, source):
         return
     if not source.strides[-1] or source.strides[-1] % _ALIKE or sizes[-1] <= _CUT:
         target[...] = source
@@ -177,6 +181,8 @@ def _joined(source: np.ndarray) -> list[int]:
 
 def _by_program(target: np.ndarray, source: np.ndarray) -> bool:
     if source.itemsize != 4 or source.ndim > 6 or any(s <= 0 or s % 4 for s in source.strides):
+        return False
+    if source.size < _PROGRAM and source.strides[-1] % _ALIKE:
         return False
     if source.size < _MANY:
         key = (source.shape, source.strides)

@@ -6,23 +6,31 @@ numpy reads such a matrix element by element: 0.45 ns each, of images that are c
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+import struct
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.backends.cpu import relayout
+from engine.backends.cpu import relayout, threads
 from engine.core.lru import LRU
 from engine.kernels import copies, processor
 from engine.ops.generated import launch
 from engine.ops.generated.nested import nested
-from engine.ops.generated.route import address, lanes, linked, packed, several, shared
+from engine.ops.generated.route import lanes, linked, several, shared
 
 __all__ = ["joined", "serves", "transposed"]
 
 _WORK = 4  # multiplications that take the time of an element
 _squares: LRU[Any, Any] = LRU(4096)
-_entries: dict[int, launch.Entry] = {}  # by the side of the squares
+_entries: dict[tuple[int, int, int], launch.Entry] = {}  # by the side of squares, magnitudes of all and of columns
+_pack = struct.Struct("<11q").pack  # copies.TRANSPOSED
+
+
+def _first(array: np.ndarray) -> int:
+    """The address of the first element."""
+    return int(array.__array_interface__["data"][0])
 
 
 def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -41,22 +49,44 @@ def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], lis
     return sizes or [1], steps or [0]
 
 
-def _matrices(source: np.ndarray) -> tuple[int, int, int, int, int, int] | None:
-    """(matrices, rows, columns, elements from one matrix and from one column to the next, the side of the squares) of
-    an array (*, rows, columns) of elements of 4 bytes whose columns are runs of memory; None for others."""
+class _Matrices(NamedTuple):
+    """Matrices of elements of 4 bytes whose columns are runs of memory, to be copied to where rows are."""
 
-    def find() -> tuple[int, int, int, int, int, int] | None:
+    numbers: tuple[int, ...]  # of copies.TRANSPOSED, behind the arrays
+    jobs: int
+    members: int  # threads
+    entry: launch.Entry
+    build: Callable[[], Any]
+
+
+def _matrices(source: np.ndarray) -> _Matrices | None:
+    """What an array is, None where it is no matrices in up to two dims, or where one dim is no vector long."""
+
+    def find() -> _Matrices | None:
         if source.itemsize != 4 or not source.size or any(s % 4 for s in source.strides):
             return None
-        sizes, steps = joined(source.shape, source.strides)
-        if len(sizes) == 2:
-            sizes, steps = [1, *sizes], [0, *steps]
-        if len(sizes) != 3 or steps[1] != 4:
+        sizes, strides = joined(source.shape, source.strides)
+        steps = [s // 4 for s in strides]
+        if not 2 <= len(sizes) <= 4 or 1 not in steps[:-1]:
             return None
-        side = next((n for n in (16, 8, 4) if n <= min(lanes(), *sizes[1:])), 0)
-        return (sizes[0], sizes[1], sizes[2], steps[0] // 4, steps[2] // 4, side) if side else None
+        apart = [prod(sizes[d + 1 :]) for d in range(len(sizes))]
+        dims = list(zip(sizes, steps, apart))
+        columns, step, _ = dims.pop()
+        rows, _, pitch = dims.pop(steps.index(1))
+        (outer, *of_outer), (inner, *of_inner) = [*[(1, 0, 0)] * (2 - len(dims)), *dims]
+        side = next((n for n in (16, 8, 4) if n <= min(lanes(), rows, columns)), 0)
+        if not side:
+            return None
+        jobs = outer * inner * -(-rows // side)
+        return _Matrices(
+            (rows, columns, inner, of_outer[0], of_inner[0], step, of_outer[1], of_inner[1], pitch),
+            jobs,
+            min(jobs, several(source.size * _WORK)),
+            _entries.setdefault((side, launch.magnitude(source.size), launch.magnitude(columns)), launch.Entry()),
+            functools.partial(linked, copies.transposed, side),
+        )
 
-    return _squares.made((source.shape, source.strides, source.itemsize, lanes()), find)
+    return _squares.made((source.shape, source.strides, source.itemsize, lanes(), threads.get_num_threads()), find)
 
 
 def serves(source: np.ndarray) -> bool:
@@ -70,24 +100,13 @@ def transposed(target: np.ndarray, source: np.ndarray) -> bool:
     found = _matrices(source)
     if found is None:
         return False
-    outer, rows, columns, step_outer, step_column, side = found
 
     def write(code: Any) -> np.ndarray:
-        args = packed(
-            copies.TRANSPOSED,
-            source=address(source),
-            target=address(target),
-            rows=rows,
-            columns=columns,
-            step_outer=step_outer,
-            step_column=step_column,
-        )
-        jobs = outer * -(-rows // side)
-        shared(code, args, 0, jobs, min(jobs, several(source.size * _WORK)))
+        shared(code, _pack(_first(source), _first(target), *found.numbers), 0, found.jobs, found.members)
         return target
 
-    entry, build = _entries.setdefault(side, launch.Entry()), functools.partial(linked, copies.transposed, side)
-    made = nested("contiguous", entry, build, write, lambda: source.copy("C"), source.size, "uint32")
+    plain = lambda: relayout.plainly(source, squares=False)
+    made = nested("contiguous", found.entry, found.build, write, plain, source.size, "uint32")
     if made is not NotImplemented and made is not target:  # the comparison failed
         target[...] = made
     return made is not NotImplemented

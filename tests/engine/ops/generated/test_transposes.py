@@ -22,9 +22,16 @@ def test_transposed(shape: tuple[int, ...], dtype: str, widest: int, monkeypatch
     monkeypatch.setattr(transposes, "lanes", lambda: widest)
     monkeypatch.setattr(route, "SHARE", 0)
     bits = np.random.default_rng(0).integers(0, 256, (shape[0], shape[1], shape[2], 4), np.uint8).view(dtype)[..., 0]
-    for source in (bits.swapaxes(1, 2), bits[:, 1:].swapaxes(1, 2)[:, : shape[2]], bits[0].T):
+    four = np.random.default_rng(1).integers(0, 256, (3, 9, shape[1], shape[2], 4), np.uint8).view(dtype)[..., 0]
+    views = (
+        four.transpose(0, 3, 2, 1),
+        four.transpose(3, 0, 1, 2),
+        four[::2].transpose(1, 3, 0, 2),
+        four.transpose(2, 3, 0, 1),
+    )
+    for source in (bits.swapaxes(1, 2), bits[:, 1:].swapaxes(1, 2)[:, : shape[2]], bits[0].T, *views):
         target = np.zeros(source.shape, dtype)
-        if min(source.shape[-2:]) < 4:
+        if source.ndim < 4 and min(source.shape[-2:]) < 4:
             assert not transposes.transposed(target, source)
             continue
         assert transposes.transposed(target, source)
@@ -37,7 +44,7 @@ def test_what_is_left_to_numpy() -> None:
         np.zeros((40, 30), "float32"),
         np.zeros((40, 3), "float32").T,
         np.zeros((3, 40), "float32").T,
-        np.zeros((4, 40, 5, 30), "float32").transpose(0, 3, 2, 1),
+        np.zeros((4, 40, 5, 6, 30), "float32")[:, :, :3, ::2].transpose(0, 2, 4, 3, 1),
         np.zeros((40, 60), "float32")[:, ::2].T,
     ):
         assert not transposes.transposed(np.empty(source.shape, source.dtype), source)
