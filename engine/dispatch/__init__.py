@@ -255,6 +255,7 @@ def kernel(
     kind: str,
     only_launches: bool = False,
     serves: Callable[..., bool] | None = None,
+    images: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """A kernel of the op `function` of one kind ("cuda", "cudnn", "onednn", "images", "pass", "blocks", "direct",
     "cpu"); parameters as the op's own.
@@ -267,6 +268,8 @@ def kernel(
     the op's own kernel.  One with a parameter `into` may write an in-place op's result there and return it.
     only_launches: it does nothing but launch kernels on new arrays, so that those launches can be repeated without it.
     serves: of a "cpu" kernel, which of the op's arguments it is asked for at all, where most are not for it.
+    images: of a "cpu" kernel, the positional arguments for images of the engine's own layout, with their dims in the
+    order of memory, and the shape of the result; None for what it leaves.
     """
 
     def attach(variant: F) -> F:
@@ -276,6 +279,7 @@ def kernel(
         record.kernels[kind] = variant
         record.only_launches |= only_launches
         record.serves = serves or record.serves
+        record.images = images or record.images
         record.chosen.pop(kind, None)
         record.chosen.pop("cuda", None)
         return variant

@@ -98,6 +98,7 @@ class Op:
     number_first = False  # also takes its keyword number before the last tensors, as of 2018: add(input, alpha, other)
     numbers: Literal[True] | tuple[str, ...] = True
     only_launches = False  # of its kernels: `kernel`
+    images: Any = None  # of its kernel "cpu": `kernel`
     serves: Callable[..., bool] | None = None  # likewise
     only_numbers = False  # also takes numbers alone, as add(2., 3.): they are tensors without dims
     out = True

@@ -33,9 +33,8 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     launches = pointwise or record.only_launches
     one = pointwise and not (record.outputs or record.many)
     light = record.generated != "many"
-    made = launch.guarded(
-        record.name, plain, present, launches, into, pointwise=one, light=light, images=one and record.channels_last
-    )
+    images = record.images or (one and record.channels_last)
+    made = launch.guarded(record.name, plain, present, launches, into, pointwise=one, light=light, images=images)
     if record.serves is not None:
         made = _limited(made, record.serves)
     if not record.image_kernel:

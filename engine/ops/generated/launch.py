@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu import relayout
 from engine.backends.cpu.fast import fast
 from engine.core.layouts import INNER, ChannelsLast
 from engine.core.lru import LRU
@@ -123,7 +124,7 @@ def guarded(
     into: int | None = None,
     pointwise: bool = False,
     light: bool = False,
-    images: bool = False,
+    images: bool | Callable[..., Any] = False,
 ) -> Callable[..., Any]:
     """`variant`, whose kernels are compared with the route `present` at their first use.
 
@@ -131,13 +132,18 @@ def guarded(
     into: the array that those may write the result to, if it is laid out as the result is.
     pointwise: there is one result, each of whose elements depends on the operands' elements at its place only.
     light: without it numpy takes one pass, so that calls alone do not pay for a compiler.
-    images: of a pointwise op: operands of the engine's own layout are served, too, in the order of their memory.
+    images: operands of the engine's own layout are served, too, in the order of their memory: those of a pointwise op,
+    or the arguments that a function gives (`dispatch.kernel`).
     """
     decided: LRU[Any, Any] = LRU(MANY)  # by all that a call is but the elements: what is done with it
     last = decided.young
-    images = images and into is None
+    images = into is None and images
 
     def in_memory_order(xp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if callable(images):
+            found = images(*args, **kwargs)
+            made = NotImplemented if found is None else kernel(xp, *found[0])
+            return made if made is NotImplemented else made.reshape(found[1])
         given = _in_memory_order(args, kwargs)
         if given is None:
             return NotImplemented
@@ -243,7 +249,9 @@ def guarded(
     def why_not(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return why a call is left to the route there was, "" where it is not; the kernels are asked once more."""
         if any(isinstance(a, np.ndarray) and a.__class__ is not np.ndarray for a in args):
-            given = _in_memory_order(args, kwargs) if images else None
+            found = images(*args, **kwargs) if callable(images) else None
+            given = found and found[0] if callable(images) else _in_memory_order(args, kwargs) if images else None
+            kwargs = {} if callable(images) else kwargs
             if given is None:
                 return "converted to another layout"
             args = given
@@ -265,7 +273,8 @@ def _in_memory_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     """The operands of an op on images of the engine's own layout with the dims in the order of memory; None where some
     have another.
 
-    A number for each image or channel, (N, C, 1, ...), or for each place, (N, 1, *), goes with them in whatever layout.
+    A number for each image or channel, (N, C, 1, ...), or for each place, (N, 1, *), goes with them in whatever layout;
+    images in torch's order are copied.
     """
     shape = next((a.shape for a in args if a.__class__ is ChannelsLast), None)
     if shape is None or any(isinstance(a, np.ndarray) for a in kwargs.values()):
@@ -273,10 +282,12 @@ def _in_memory_order(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any
     order, found = INNER[len(shape)], []
     for a in args:
         if isinstance(a, np.ndarray) and a.ndim:
-            alike = a.__class__ is ChannelsLast and a.shape == shape
+            alike = a.shape == shape and (a.__class__ is ChannelsLast or a.flags.c_contiguous)
             if a.ndim != len(shape) or not (alike or a.shape[1] == 1 or set(a.shape[2:]) == {1}):
                 return None
+            whole = a.shape == shape and a.__class__ is not ChannelsLast
             a = a.transpose(order).view(np.ndarray)
+            a = relayout.contiguous(a) if whole else a
         found.append(a)
     return tuple(found)
 

@@ -5,10 +5,14 @@ They are the kernels "cpu" of their ops; what they do not serve is left to the o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from engine.core.checks import wrap_dim, wrap_dims
+from engine.core.layouts import INNER, ChannelsLast
 from engine.dispatch import OPS, kernel
 from engine.kernels import scans
 from engine.ops import comparison, extremes, reduction, scan, softmax, sorting
@@ -87,6 +91,25 @@ def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: 
     return found.reshape([n for d, n in enumerate(input.shape) if d not in axes])
 
 
+def _in_memory(axes: Any, shape: Sequence[int]) -> Any:
+    """Dims of images as they lie in memory, behind the others the channels; None where the dims that are left would lie
+    in another order."""
+    left = [d for d, n in enumerate(shape) if d not in axes and n > 1]
+    if 1 in left and left[-1] > 1:
+        return None
+    return tuple([d - 1 if d > 1 else (len(shape) - 1) * d for d in axes])
+
+
+def _of_images(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """A reduction of images of the engine's own layout (`dispatch.kernel`)."""
+    if input.__class__ is not ChannelsLast or dtype is not None:
+        return None
+    axes = wrap_dims(dim, input.ndim) if dim is not None and dim != () else tuple(range(input.ndim))
+    found = _in_memory(axes, input.shape)
+    shape = [1 if d in axes else n for d, n in enumerate(input.shape) if keepdim or d not in axes]
+    return None if found is None else ((input.transpose(INNER[input.ndim]).view(np.ndarray), found, keepdim), shape)
+
+
 @kernel(extremes.amax, "cpu", only_launches=True)
 def _amax(xp, input, dim=(), keepdim=False):
     return _reduced(xp, input, dim, keepdim, "max")
@@ -147,7 +170,13 @@ def _min(xp, input, dim, keepdim=False):
     return _placed(xp, input, dim, keepdim, False)
 
 
-@kernel(reduction.sum, "cpu", only_launches=True, serves=lambda input, dim=None, *_: dim is not None)
+@kernel(
+    reduction.sum,
+    "cpu",
+    only_launches=True,
+    serves=lambda input, dim=None, *_: dim is not None,
+    images=_of_images,
+)
 def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
     return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum")  # all: by direct calls
 
@@ -161,7 +190,7 @@ def _sum_to_size(xp, input, size):
     return found if found is NotImplemented else found.reshape(size)
 
 
-@kernel(reduction.mean, "cpu", only_launches=True)
+@kernel(reduction.mean, "cpu", only_launches=True, images=_of_images)
 def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
     return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum", True)
 

@@ -383,6 +383,8 @@ def test_images_are_served_in_the_order_of_their_memory(
     for name, args, named in (
         ("sigmoid", (x,), {}),
         ("mul", (x, y), {}),
+        ("mul", (x, np.ascontiguousarray(y)), {}),  # copied to the order of the other
+        ("mul", (np.ascontiguousarray(x) * 2, y), {}),
         ("mul", (factor.copy(), x), {}),
         ("mul", (x, one), {}),
         ("true_div", (x, place), {}),
@@ -402,7 +404,7 @@ def test_images_are_served_in_the_order_of_their_memory(
 
 def test_images_beside_what_lies_otherwise_are_left() -> None:
     x, kernel = image(2, 16, 5, 7), kernel_of("mul")
-    for other in (np.ones((2, 16, 5, 7), "float32"), np.ones(7, "float32"), image(1, 16, 5, 7)):
+    for other in (np.ones((2, 16, 5, 14), "float32")[..., ::2], np.ones(7, "float32"), image(1, 16, 5, 7)):
         assert kernel(np, x, other) is NotImplemented
         assert kernel.why_not((x, other), {}) == "converted to another layout"
 

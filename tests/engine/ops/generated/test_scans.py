@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.backends.cpu.relayout import to_channels_last
 from engine.backends.file_cache import Cache
 from engine.dispatch import OPS
 from engine.kernels import compiler, processor, scans
@@ -234,3 +235,20 @@ def test_truths_of_rows(name: str) -> None:
         agree(name, array, (-1, -2) if array.ndim > 2 else -1, True)
     assert left(name, x, 1) and left(name, x, (0, 1, 2, 3)) and left(name, x[..., ::2], -1)
     assert left(name, x.astype("int32"), -1) and left(name, np.ones((0, 3), bool), -1)
+
+
+@pytest.mark.parametrize("dim", [1, (1,), (2, 3), (0, 2, 3), (1, 2, 3), (1, 3), None, 2, 0, (0, 1)])
+@pytest.mark.parametrize("shape", [(2, 5, 6, 7), (1, 8, 4, 4), (3, 1, 5, 2)])
+def test_reductions_of_images_as_they_lie_in_memory(shape: tuple[int, ...], dim: Any) -> None:
+    (x,) = arrays(shape)
+    images = to_channels_last(x)
+    for keepdim in (False, True):
+        for name, of in (("sum", np.sum), ("mean", np.mean)):
+            kernel = generated.kernel_of(OPS[name], lambda *args, of=of, **kwargs: NotImplemented)
+            made = kernel(np, images, dim, keepdim)
+            if made is NotImplemented:  # the rest would lie in another order, or all is left to others
+                assert dim in (None, (0, 1)) or (shape[1] > 1 and dim in (0, 2))
+                continue
+            want = of(x, axis=dim, keepdims=keepdim)
+            assert made.shape == want.shape and made.flags.c_contiguous
+            np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-6)
