@@ -69,6 +69,10 @@ class fused_attention_backward(NamedTuple):
     key: Tensor
     value: Tensor
 
+class general_cdist_backward(NamedTuple):
+    x1: Tensor
+    x2: Tensor
+
 class geqrf(NamedTuple):
     a: Tensor
     tau: Tensor

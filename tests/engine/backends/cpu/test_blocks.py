@@ -10,7 +10,7 @@ import pytest
 import engine
 from engine.backends.cpu import blocks, reduce, select, threads
 from engine.ops import blocks as kernels
-from engine.ops.generated import launch
+from engine.ops.generated import launch, small
 from tests.engine.samples import Case, cases, mapped
 
 CASES = cases()
@@ -177,6 +177,7 @@ def test_outer_shapes_and_errors(tiny: None) -> None:
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("PAYS", "CALLS"):  # no op changes to generated code on the way
         monkeypatch.setattr(launch, limit, 1 << 60)
+    monkeypatch.setattr(small, "OFFERS", 1 << 60)
     engine.manual_seed(0)
     x = engine.randn(700, 1001)
     z = x.t().contiguous()

@@ -225,7 +225,7 @@ def test_first_calls_prove_it_and_later_ones_only_compute(forgotten: None, monke
 
 def test_one_that_is_wrong_is_switched_off_with_a_warning(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as without:
-        without.setattr(conv, "_winograd", lambda: None)
+        without.setattr(conv, "_generated", lambda name: None)
         want = step()
     vars(primitives._context).get("primitives", {}).clear()
     with monkeypatch.context() as wrong, warnings.catch_warnings(record=True) as caught:
@@ -291,7 +291,7 @@ def test_plans_take_it_with_what_follows(forgotten: None, batch: int, monkeypatc
     )
     engine.manual_seed(1)
     model, x = Block().eval(), engine.randn(batch, 64, 24, 24)
-    monkeypatch.setattr(conv, "_winograd", lambda: None)
+    monkeypatch.setattr(conv, "_generated", lambda name: None)
     monkeypatch.setattr(programs, "_FEWEST", 100)  # none
     with engine.no_grad():
         want = model(x)
@@ -317,7 +317,7 @@ def test_programs_have_what_plans_chose(forgotten: None, monkeypatch: pytest.Mon
     model, x, used = Block().eval(), engine.randn(1, 64, 24, 24), []
     points = stages.points
     monkeypatch.setattr(stages, "points", lambda *a: used.append(a[1]) or points(*a))
-    monkeypatch.setattr(conv, "_winograd", lambda: None)
+    monkeypatch.setattr(conv, "_generated", lambda name: None)
     with engine.no_grad():
         want = model(x)
         made = engine.compile(model)
