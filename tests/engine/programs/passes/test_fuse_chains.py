@@ -247,7 +247,7 @@ def test_a_pooled_module_whose_backward_is_called_by_the_user() -> None:
                 (sum(f.square().sum() for f in found) if both else found.square().sum()).backward()
                 grads.append([p.grad.numpy().copy() for p in model.parameters()])
             for a, b in zip(*grads, strict=True):
-                np.testing.assert_array_equal(a, b)
+                np.testing.assert_allclose(a, b, rtol=1e-6)  # sums of biases in another order
 
 
 @generated
