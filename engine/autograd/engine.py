@@ -488,10 +488,9 @@ def _add_to(buffers: dict[Node, list[Any]], node: Node, nr: int, gradient: Any) 
         slots[nr] = asarray(have + gradient)
     else:
         have, gradient = (registered.wrap(g) if g.__class__ is ndarray else g for g in (have, gradient))
-        if node.__class__ is AccumulateGrad and have._channels_last is not gradient._channels_last is None:
-            have._array  # noqa: B018  # in torch's order, which the leaf has: the sum would be converted else
-        elif node.__class__ is AccumulateGrad and gradient._channels_last is not have._channels_last is None:
-            gradient._array  # noqa: B018
+        if node.__class__ is AccumulateGrad and (have._channels_last is None) != (gradient._channels_last is None):
+            for one in (have, gradient):
+                one._array  # noqa: B018  # in torch's order, which the leaf has: the sum would be converted else
         slots[nr] = plus(have, gradient)
 
 

@@ -303,7 +303,7 @@ class _Product(NamedTuple):
         return result if self.order is None else result.permute(self.order)
 
 
-_products: LRU[Any, _Product | None] = LRU(1024)  # by equation and shapes
+_products: LRU[Any, _Product | bool] = LRU(1024)  # by equation and shapes; False: it is no product
 
 
 def _product(
@@ -362,12 +362,13 @@ def einsum(*args):
         equation, operands = _sublists(args)
     check_elements(operands, 1)
     key = (equation, *[x._array.shape for x in operands])
-    if len(operands) == 2 and (found := _products.get(key)) and operands[0]._array.dtype == operands[1]._array.dtype:
+    found = _products.get(key) if len(operands) == 2 else False
+    if isinstance(found, _Product) and operands[0]._array.dtype == operands[1]._array.dtype:
         return found(*operands)
     labels, out = _parse(equation, tuple(x._array.ndim for x in operands))
     _check_sizes(operands, labels)
-    if len(operands) == 2:
-        _products[key] = _product(labels, out, *key[1:])
+    if found is None:
+        _products[key] = _product(labels, out, *key[1:]) or False
     counts: dict[int, int] = {}
     for names in labels:
         for label in set(names):
