@@ -7,7 +7,7 @@ Images have three dims, of which the first ones are 1 where there are fewer.  Th
   share: the jobs of a thread.
 A kernel is written out: `kernel` places, which are `dilation` elements from one another; windows are `stride` elements
 from one another.  Where these are several in a row, a row's elements are sorted by their place in a step, `phase`
-elements for each: what neighbouring results read lies together then.
+elements for each: what neighbouring results read stands together then.
 """
 
 from __future__ import annotations

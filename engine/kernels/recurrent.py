@@ -194,7 +194,7 @@ def lstm_layer(type: str) -> Kernel:
     """inputs (T, N, 4H), weight (H, 4H), hidden and cell (N, H), read and written -> output (T, N, H), gates (T, N, 4H)
     after their functions, cells (T, N, H).
 
-    kept: 1, or 0 where nobody asks for gates (then N, 4H) and cells (N, H); step: 1, or -1 from the end on.
+    kept: 1, or 0 where gates (then N, 4H) and cells (N, H) are not asked for; step: 1, or -1 from the end on.
     """
     k = Kernel("lstm_layer", "rows")
     inputs, weight = k.array("inputs", type), k.array("weight", type)
