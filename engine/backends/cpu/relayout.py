@@ -49,6 +49,7 @@ __all__ = [
     "joined",
     "plainly",
     "providers",
+    "runs",
     "taken",
     "to_channels_last",
 ]
@@ -119,7 +120,7 @@ def copy(target: np.ndarray, source: np.ndarray, squares: bool = True) -> None:
     if not target.flags.c_contiguous:
         order = sorted(range(target.ndim), key=lambda d: -target.strides[d])
         target, source = target.transpose(order), source.transpose(order)
-    sizes = _joined(source)
+    sizes, _ = runs(source.shape, source.strides)
     if not target.flags.c_contiguous or len(sizes) < 2:
         target[...] = source
         return
@@ -164,19 +165,20 @@ def _of_bytes(count: int) -> np.dtype[np.void]:
     return np.dtype((np.void, count))
 
 
-def _joined(source: np.ndarray) -> list[int]:
-    """The sizes, with dims that are one run of memory as one."""
+def runs(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Sizes and strides with dims that are one run of memory, or one step, as one."""
     sizes: list[int] = []
-    step = 0
-    for n, s in zip(source.shape, source.strides):
+    steps: list[int] = []
+    for n, s in zip(shape, strides):
         if n == 1:
             continue
-        if sizes and step == n * s:
+        if sizes and steps[-1] == n * s:
             sizes[-1] *= n
+            steps[-1] = s
         else:
             sizes.append(n)
-        step = s
-    return sizes
+            steps.append(s)
+    return sizes or [1], steps or [0]
 
 
 def _by_program(target: np.ndarray, source: np.ndarray) -> bool:

@@ -51,7 +51,7 @@ def _planned(shape: Sequence[int], strides: Sequence[int], item: int) -> _Plan |
     """The copy of what has these strides in bytes; None for what is left to other copies."""
     if item not in (1, 2, 4, 8) or 0 in shape or any(s % item for s in strides):
         return None
-    sizes, steps = transposes.joined(shape, strides)
+    sizes, steps = relayout.runs(shape, strides)
     far = abs(steps[-1]) > _NEAR
     if len(sizes) > _DIMS or (far and not (sizes[-1] <= _SEVERAL and len(sizes) > 1 and abs(steps[-2]) <= _NEAR)):
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from engine.ops.generated import launch
 from engine.ops.generated.nested import nested
 from engine.ops.generated.route import lanes, linked, several, shared
 
-__all__ = ["joined", "serves", "transposed"]
+__all__ = ["serves", "transposed"]
 
 _WORK = 4  # multiplications that take the time of an element
 _squares: LRU[Any, Any] = LRU(4096)
@@ -31,22 +31,6 @@ _pack = struct.Struct("<11q").pack  # copies.TRANSPOSED
 def _first(array: np.ndarray) -> int:
     """The address of the first element."""
     return int(array.__array_interface__["data"][0])
-
-
-def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Sizes and strides with dims that are one run, or one step, joined."""
-    sizes: list[int] = []
-    steps: list[int] = []
-    for n, s in zip(shape, strides):
-        if n == 1:
-            continue
-        if sizes and steps[-1] == n * s:
-            sizes[-1] *= n
-            steps[-1] = s
-        else:
-            sizes.append(n)
-            steps.append(s)
-    return sizes or [1], steps or [0]
 
 
 class _Matrices(NamedTuple):
@@ -65,7 +49,7 @@ def _matrices(source: np.ndarray) -> _Matrices | None:
     def find() -> _Matrices | None:
         if source.itemsize != 4 or not source.size or any(s % 4 for s in source.strides):
             return None
-        sizes, strides = joined(source.shape, source.strides)
+        sizes, strides = relayout.runs(source.shape, source.strides)
         steps = [s // 4 for s in strides]
         if not 2 <= len(sizes) <= 4 or 1 not in steps[:-1]:
             return None
