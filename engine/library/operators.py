@@ -474,7 +474,11 @@ def _function(namespace: OpNamespace, op: str) -> OpOverloadPacket:
             made = _FunctionPacket(namespace.name, op, function)
             setattr(namespace, op, made)
             return made
-    return _FunctionPacket(namespace.name, op, functools.partial(_refuse, f"{namespace.name}.{op}"))
+    name = f"{namespace.name}.{op}"
+    return _lacking.setdefault(name, _FunctionPacket(namespace.name, op, functools.partial(_refuse, name)))
+
+
+_lacking: dict[str, OpOverloadPacket] = {}  # operators that the engine lacks: each is one object, as a key of counts
 
 
 def built_in(namespace: str) -> bool:

@@ -144,7 +144,8 @@ def _counting(record: Op, base: Any) -> Any:
         result = base(xp, *args, **kwargs)
         for mode in _of_thread():
             kwargs.pop("into", None)
-            mode._count(operator, formula(result, *args, **kwargs))
+            name = operator if isinstance(operator, str) else operator(*args, **kwargs)
+            mode._count(name, formula(result, *args, **kwargs))
         return result
 
     return kernel

@@ -358,6 +358,7 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     node={"_a_input.ndim == 2 and _r_input": "CloneBackward0", "": "UnsafeViewBackward0"},
     large=1 << 18,
     large_by=("input", "other"),
+    flops=(flops.of_batches, flops.product),
 )
 @derivative(
     input=lambda grad, other, input_shape: _batched_input(_folded(grad, input_shape), other, input_shape),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 
+from engine.autograd import flops
 from engine.autograd.graph import name_node, name_output
 from engine.autograd.versions import guard, own
 from engine.backends.cpu.relayout import in_torch_order
@@ -62,6 +63,7 @@ def _lstm_samples(t, projected=False):
     why=WHY,
     large=1024,
     generated="many",
+    flops=("mm", flops.lstm_backward),
 )
 @joint_derivative(
     "grad_output",
@@ -165,6 +167,7 @@ def _lstm_formula(
     large=4096,
     generated="many",
     autocast="lower",
+    flops=("mm", flops.lstm_layer),
 )
 @joint_derivative("gates", "h0", "c0", "weight", "projection", by=_lstm_formula)
 @samples(lambda t: _lstm_samples(t) + _lstm_samples(t, True))
@@ -189,6 +192,7 @@ def lstm_layer(xp, gates, h0, c0, weight, projection=None, batch_sizes=(), rever
     channels_last=True,
     tensors=("rows", "h0", "c0", "weight_ih", "weight_hh"),
     autocast="lower",
+    flops=("mm", flops.lstm_inference),
 )
 @samples(
     lambda t: [
@@ -217,6 +221,7 @@ def lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0, 
     channels_last=True,
     tensors=("rows", "h0", "weight_ih", "weight_hh", "bias_ih", "bias_hh"),
     autocast={"cuda": "lower"},
+    flops=("mm", flops.gru_inference),
 )
 @samples(
     lambda t: [
@@ -245,6 +250,7 @@ def gru_inference(xp, rows, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None
     tensors=("grad_h", "h0", "activations", "inner"),
     why=WHY,
     large=4096,
+    flops=("mm", flops.recurrent_backward),
 )
 @joint_derivative(
     "grad_output",
@@ -306,6 +312,7 @@ def _gru_formula(grad0, grad1, gates, h0, weight, bias, kept_result0, result2, r
     tensors=("h0",),
     large=4096,
     autocast={"cuda": "lower"},
+    flops=("mm", flops.recurrent_layer),
 )
 @joint_derivative("gates", "h0", "weight", "bias", by=_gru_formula)
 @samples(
@@ -333,6 +340,7 @@ def gru_layer(xp, gates, h0, weight, bias=None, batch_sizes=(), reverse=False):
     tensors=("grad_h", "h0"),
     why=WHY,
     large=4096,
+    flops=("mm", flops.recurrent_backward),
 )
 @joint_derivative(
     "grad_output",
@@ -358,7 +366,15 @@ def _rnn_formula(grad0, grad1, gates, h0, weight, kept_result0, how, batch_sizes
     return rnn_layer_backward(*found, gates, h0, weight, output.detach(), how, batch_sizes, reverse)
 
 
-@op(public=False, method=False, out=False, returns=("output", "h"), tensors=("h0",), large=4096)
+@op(
+    public=False,
+    method=False,
+    out=False,
+    returns=("output", "h"),
+    tensors=("h0",),
+    large=4096,
+    flops=("mm", flops.recurrent_layer),
+)
 @joint_derivative("gates", "h0", "weight", by=_rnn_formula)
 @samples(
     lambda t: [

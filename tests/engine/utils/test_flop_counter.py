@@ -60,3 +60,35 @@ def test_nothing_is_counted_outside(capsys: pytest.CaptureFixture) -> None:
 def test_formulas_of_others_are_refused() -> None:
     with pytest.raises(NotImplementedError, match="register_flop_formula"):
         register_flop_formula([engine.add])
+
+
+def test_products_of_batches_are_those_of_all_rows() -> None:
+    x, weight = engine.randn(2, 3, 4, requires_grad=True), engine.randn(4, 5, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        (x @ weight).sum().backward()
+    assert _by_name(counter)["Global"] == {"mm": 3 * 2 * 2 * 3 * 4 * 5}
+    with FlopCounterMode(display=False) as counter:
+        x @ engine.randn(2, 4, 5)
+    assert _by_name(counter)["Global"] == {"bmm": 2 * 2 * 3 * 4 * 5}
+
+
+def test_calls_of_an_operator_are_counted_together() -> None:
+    q = engine.randn(2, 4, 5, 6)
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(3):
+            nn.functional.scaled_dot_product_attention(q, q, q)
+    assert len(counter.get_flop_counts()["Global"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers(kind: str) -> None:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    model, x = getattr(nn, kind)(6, 8), engine.randn(5, 2, 6)
+    rows, step = 5 * 2, gates * 8 * (6 + 8)
+    with FlopCounterMode(display=False) as counter:
+        model(x)[0].sum().backward()
+    shares = 2 * rows * gates * 8 * 6  # the input has no gradient
+    assert counter.get_total_flops() == 3 * 2 * rows * step - shares
+    with FlopCounterMode(display=False) as counter, engine.no_grad():
+        model(x)
+    assert counter.get_total_flops() == 2 * rows * step
