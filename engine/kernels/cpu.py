@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu import threads
-from engine.kernels import cpython, llvm_columns, llvm_ir, processor, team
+from engine.kernels import cpython, llvm_columns, llvm_ir, llvm_jobs, processor, team
 from engine.kernels.compiler import Entry, address, linked
 from engine.kernels.form import Array, Do, Each, FormError, Kernel, Loop, Once, Pointers, Reduce, Statement, When
 from engine.kernels.tiles import pack, product
@@ -163,7 +163,9 @@ def build(
         raise ImportError(processor.describe())
     if not found.halves and any(getattr(p, "type", "") == "float16" for p in kernel.parameters):
         raise FormError("this processor does not convert float16")
-    if columns:
+    if kernel.shape == "jobs":
+        text = llvm_jobs.JobPrinter(kernel, "KERNEL", dict(known or {}), found.attributes, cpython.HEAD).text()
+    elif columns:
         text = llvm_columns.printed(kernel, "KERNEL", known, found.attributes, cpython.HEAD)
     else:
         text = llvm_ir.printed(

@@ -1,7 +1,9 @@
-"""Maximum pooling of channels-last images and its gradient; channels are a multiple of `lanes`."""
+"""Maximum pooling and its gradient: of channels-last images, whose channels are a multiple of `lanes`, and of images in
+torch's order by windows that are two wide and lie side by side."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import inf
 
@@ -13,6 +15,8 @@ __all__ = [
     "POOL",
     "POOL_GRADIENT",
     "TILES",
+    "max_of_pairs",
+    "max_of_pairs_gradient",
     "max_pool",
     "max_pool_gradient",
     "tile_gradient",
@@ -207,3 +211,62 @@ def tile_gradient(lanes: int, tall: int, wide: int, summed: bool) -> Jobs:
 
     _tiles(k, (k.begin * rows, k.end * rows), tall, wide, body)
     return k
+
+
+# --- images in torch's order
+
+
+def _pairs(k: Jobs, tall: int, body: Callable[[list[Value], list[Value], Value], None]) -> None:
+    """`body(places, values, own)` of each vector of windows of the rows begin..end, which are tall x 2: where the pairs
+    of each of their lines are, their elements in torch's order, and the place of the results.  The last vector of a row
+    overlaps the one before."""
+    x, m = k.arrays[0], k.numbers["m"]
+    with k.loop(k.begin, k.end) as row, k.loop(0, m, k.lanes) as j:
+        at = least(j, m - k.lanes)
+        places = [((row * tall + t) * m + at) * 2 for t in range(tall)]
+        values = [value for place in places for value in k.pairs(x, [place])]
+        body(places, values, row * m + at)
+
+
+@functools.cache
+def max_of_pairs(tall: int, lanes: int) -> Callable[[str], Jobs]:
+    """x (rows, tall, m, 2) -> (rows, m), the maxima of tall x 2 elements, m at least `lanes`."""
+
+    def write(type: str) -> Jobs:
+        k = Jobs("max_of_pairs", lanes, ("x", "out", "m"), 2, {"x": type, "out": type})
+
+        def body(_: list[Value], values: list[Value], own: Value) -> None:
+            largest = values[0]
+            for value in values[1:]:
+                largest = where(_above(value, largest), value, largest)
+            k.store(k.arrays[1], own, largest)
+
+        _pairs(k, tall, body)
+        return k
+
+    return write
+
+
+@functools.cache
+def max_of_pairs_gradient(tall: int, lanes: int) -> Callable[[str], Jobs]:
+    """x (rows, tall, m, 2), grad (rows, m) -> the gradient of x, at the first maximum of each or at its last nan."""
+
+    def write(type: str) -> Jobs:
+        names = "x", "grad", "out", "m"
+        k = Jobs("max_of_pairs_gradient", lanes, names, 3, dict.fromkeys(names[:3], type))
+        _, grad, out = k.arrays
+
+        def body(places: list[Value], values: list[Value], own: Value) -> None:
+            largest, chosen, given = values[0], k.number(0, "int32"), k.vector(grad, own)
+            for number, value in enumerate(values[1:], 1):
+                better = _above(value, largest)
+                largest = where(better, value, largest)
+                chosen = where(better, k.number(number, "int32"), chosen)
+            parts = [where(chosen.equals(number), given, k.number(0.0, type)) for number in range(2 * tall)]
+            for t, place in enumerate(places):
+                k.store_pairs(out, [place], (parts[2 * t], parts[2 * t + 1]))
+
+        _pairs(k, tall, body)
+        return k
+
+    return write

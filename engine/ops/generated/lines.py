@@ -15,10 +15,12 @@ from engine.core.checks import wrap_dim
 from engine.core.lru import LRU
 from engine.dispatch import kernel
 from engine.kernels import averages, lines, places, scans
+from engine.kernels.pooling import max_of_pairs, max_of_pairs_gradient
 from engine.ops import along, extremes, gathering, pooling, rearranging
 from engine.ops.gathering import all_below
 from engine.ops.generated import copies, launch
 from engine.ops.generated.layers import parts, plain, run
+from engine.ops.generated.route import lanes
 from engine.ops.nn import _resample, embedding, resample
 from engine.ops.norm import rms
 
@@ -151,6 +153,15 @@ def _maxima(input: Any, out: Any, kernel_size: Any, stride: Any, padding: Any, d
     return [h, w, rows, m, above, left, inside, behind]
 
 
+def _pairs(input: Any, out: Any, kernel_size: Any, stride: Any, padding: Any) -> int:
+    """Elements of a vector of windows that are two wide, lie side by side and cover images; 0 for others."""
+    if len(out) != 2 or kernel_size[1] != 2 or tuple(stride) != tuple(kernel_size) or any(padding):
+        return 0
+    if input.dtype != np.float32 or input.shape[2:] != (out[0] * kernel_size[0], out[1] * 2):
+        return 0
+    return next((n for n in (16, 8, 4) if n <= min(lanes(), out[1])), 0)
+
+
 @kernel(pooling.max_pool2d_values, "cpu", only_launches=True)
 def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     out = pooling.PoolGeometry.of(kernel_size, stride, padding, dilation).output_size(input.shape[2:], ceil_mode)
@@ -158,6 +169,11 @@ def _max_pool(xp, input, kernel_size, stride, padding, dilation, ceil_mode):
     if sizes is None or prod(kernel_size) > lines.WRITTEN:
         return NotImplemented
     made = xp.empty((*input.shape[:2], *out), input.dtype)
+    width = _pairs(input, out, kernel_size, stride, padding)
+    if width:
+        write = max_of_pairs(kernel_size[0], width)
+        run(write, [input, made], [out[1]], made.size // out[1], out[1] * prod(kernel_size))
+        return made
     write = lines.max_of_windows(tuple(kernel_size), tuple(stride))
     run(write, [input, made], sizes, made.size // out[1], out[1])
     return made
@@ -185,6 +201,11 @@ def _max_pool_gradient(xp, grad_output, input, output, kernel_size, stride, padd
     if tiles and prod(kernel_size) <= lines.WRITTEN and plain(grad_output, input):
         made, taps = xp.empty(input.shape, input.dtype), ((1,) * (3 - len(out)) + tuple(kernel_size))
         rows = grad_output.size // out[-1]
+        width = _pairs(input, out, kernel_size, stride, padding)
+        if width:
+            write = max_of_pairs_gradient(kernel_size[0], width)
+            run(write, [input, grad_output, made], [out[1]], rows, out[1] * prod(kernel_size))
+            return made
         numbers = [(1, *out)[-2], out[-1]]
         run(places.max_of_tiles_gradient(taps), [grad_output, input, made], numbers, rows, out[-1] * prod(taps))
         return made

@@ -155,6 +155,7 @@ def test_maxima_of_images_with_nan_infinities_and_equals() -> None:
 
 
 TILES = [((4, 6, 8), (2, 2, 2)), ((3, 4, 66), (1, 2, 3)), ((6, 10), (2, 2)), ((1, 64), (1, 2)), ((7, 12), (7, 1))]
+TILES += [((14, 14), (2, 2)), ((3, 66), (3, 2)), ((2, 6), (2, 2)), ((5, 28), (1, 2))]  # rows that are no whole vectors
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
