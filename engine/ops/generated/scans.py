@@ -22,6 +22,8 @@ from engine.ops.pooling import adaptive
 
 _ADDED = 1 << 12  # rows that are added in runs: what rounding leaves of more grows
 _FEW = 8  # rows whose sum is written out
+_PARTS = 16  # sums at least, where rows of as many elements may be cut into parts
+_MOST = 64  # such parts, and rows of one at least
 _SUMMED = 128  # numbers that are added one after the other in their own type
 _RUN = 1 << 12  # elements, or squares, that are added in a few lanes
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
@@ -58,12 +60,25 @@ def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool =
         run(scans.reduced_rows(by), [input, made], [n, behind], rows * bands, n * behind // bands)
     elif by == "sum" and n <= _FEW:
         run(scans.summed_few(n, mean), [input, made], [behind], rows * bands, n * behind // bands)
-    elif by == "sum" and n <= _ADDED:
+    elif by == "sum":
+        cut = _cut(n) if rows * bands < _PARTS <= behind else 1
+        if n // cut > _ADDED:
+            return NotImplemented
+        if cut > 1:
+            sums, part = (xp.empty((rows, cut, behind), input.dtype) for _ in range(2))
+            each = n // cut * behind // bands
+            run(scans.summed_rows(mean), [input, sums, part], [n // cut, behind], rows * cut * bands, each)
+            input, n = sums, cut
         part = xp.empty((rows, behind), input.dtype)
         run(scans.summed_rows(mean), [input, made, part], [n, behind], rows * bands, n * behind // bands)
     else:
         return NotImplemented
     return made
+
+
+def _cut(n: int) -> int:
+    """Equal parts of so many rows of which each is added up by itself; 1 where there are none."""
+    return next((parts for parts in range(min(_MOST, n // _MOST), 1, -1) if n % parts == 0), 1)
 
 
 def _of_runs(xp: Any, input: Any, rows: int, n: int, squares: bool) -> Any:
@@ -77,9 +92,9 @@ def _of_runs(xp: Any, input: Any, rows: int, n: int, squares: bool) -> Any:
 def _reduced_apart(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool) -> Any:
     """Dims that are not neighbours, as those of a batch and of pixels: the last run of neighbours, then those before.
 
-    A mean is the mean of means, each of as many.  Sums, most of them gradients of biases, are left to oneDNN and numpy.
+    A mean is the mean of means, each of as many.
     """
-    if not plain(input) or not input.ndim or (by == "sum" and not mean):
+    if not plain(input) or not input.ndim:
         return NotImplemented
     axes = sorted(wrap_dims(dim, input.ndim))
     split = max(i for i in range(1, len(axes)) if axes[i] != axes[i - 1] + 1)

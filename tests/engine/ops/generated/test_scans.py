@@ -72,11 +72,21 @@ def test_columns_are_reduced_in_bands(name: str, after: int) -> None:
         agree(name, x, 1)
 
 
+@pytest.mark.parametrize("name", ["mean", "sum"])
+def test_sums_of_many_rows_are_cut(name: str) -> None:
+    """Each part is added up by itself: of few sums, threads would have none else to share."""
+    for shape, dim in (((12544, 64), 0), ((9000, 16), 0), ((2, 8192, 20), 1), ((70, 3, 64, 16), (0, 1, 2))):
+        (x,) = arrays(shape)
+        agree(name, x + 1, dim)
+    assert left(name, arrays((9001, 16))[0], 0)  # a prime number of them
+    assert left(name, arrays((8192, 3))[0], 0)
+
+
 def test_sums_to_a_size() -> None:
     (x,) = arrays((3, 4, 5, 7))
     for size in ((7,), (5, 7), (3, 1, 1, 7), (3, 1, 1, 1), (3, 4, 1, 7), (1, 1, 7), (1, 1, 5, 7)):
         agree("sum_to_size", x, size)
-    assert left("sum_to_size", x, (4, 1, 7)) and left("sum", x, (0, 2))  # dims that are not neighbours
+    agree("sum_to_size", x, (4, 1, 7))  # dims that are not neighbours
     assert left("sum_to_size", x, x.shape) and left("sum_to_size", x, (1, 1, 1, 1)) and left("sum_to_size", x, ())
     assert left("sum_to_size", x.transpose(1, 0, 2, 3), (1, 5, 7)) and left("sum_to_size", x.astype("float16"), (7,))
     assert left("sum_to_size", x.astype("int32"), (7,)) and left("sum", x.astype("int32"), 1)
@@ -99,7 +109,7 @@ def test_what_is_left_of_reductions() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["mean", "amax", "amin"])
+@pytest.mark.parametrize("name", ["mean", "sum", "amax", "amin"])
 def test_reductions_of_dims_apart(name: str, dtype: str) -> None:
     (x,) = arrays((3, 4, 5, 2, 7), dtype=dtype)
     for dim in ((0, 2, 3, 4), (-1, 0), (0, 2), (1, 3), (0, 2, 4)):
