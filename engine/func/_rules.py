@@ -517,7 +517,7 @@ def _nll(c: Call) -> Any:
 
 
 def _attention(c: Call) -> Any:
-    if c["noise"] is not None:
+    if c.args.get("noise") is not None:
         raise _NoRule
     c.everywhere("query", "key", "value")
     if "mask" in c.mapped:

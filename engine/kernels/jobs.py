@@ -45,6 +45,11 @@ class Jobs(Kernel):
         self._add(Do(made := self._new(element(vector.type)), "total", (vector,)))
         return made
 
+    def largest(self, vector: Value) -> Value:
+        """The largest lane of a vector; nan counts for nothing."""
+        self._add(Do(made := self._new(element(vector.type)), "largest", (vector,)))
+        return made
+
     def pairs(self, array: Array, indices: Sequence[Value]) -> tuple[Value, Value]:
         """Vectors of the numbers at the indices and of those behind them; one index: of all pairs from there on."""
         type = f"{array.type}*{self.lanes}"

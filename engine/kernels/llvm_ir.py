@@ -17,6 +17,7 @@ branches, with reductions that may be regrouped, and marked as independent from 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 
 from engine.kernels import form
@@ -663,6 +664,6 @@ def _declaration(call: str) -> str:
     """The declaration of the function that a call names."""
     head, _, rest = call.partition("@")
     name, _, args = rest.partition("(")
-    types = [a.rpartition(" ")[0] for a in args.rstrip(")").split(", ")]
+    types = re.findall(r"(?:^|, )(<[^>]*>|\w+) (?:<[^>]*>|[^,<]+)", args.rstrip(")"))
     result = head[head.index("<") :].strip() if "<" in head else head.split()[-1]
     return f"declare {result} @{name}({', '.join(types)})"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from engine.kernels import form
 from engine.kernels.form import ITEMSIZE, FormError, Kernel
 from engine.kernels.llvm_ir import ARITHMETIC, Printer, llvm_type
+from engine.kernels.llvm_math import FUNCTIONS, PRECISIONS, Writer
 
 __all__ = ["JobPrinter", "in_llvm"]
 
@@ -175,6 +176,9 @@ class JobPrinter(Printer):
         if s.op == "looked_up":
             table, places = self._text(s.args[1]), self._text(s.args[0])
             return self.emit(f"call {result} @llvm.x86.avx512.permvar.sf.512({result} {table}, <16 x i32> {places})")
+        if s.op == "largest":
+            name = f"llvm.vector.reduce.fmax.v{self.kernel.lanes}f{8 * ITEMSIZE[s.result.type]}"
+            return self.emit(f"call {result} @{name}({llvm_type(kind)} {self._text(s.args[0])})")
         if s.op == "total":
             name = f"llvm.vector.reduce.fadd.v{self.kernel.lanes}f{8 * ITEMSIZE[s.result.type]}"
             return self.emit(f"call reassoc {result} @{name}({result} -0.0, {llvm_type(kind)} {self._text(s.args[0])})")
@@ -195,4 +199,6 @@ class JobPrinter(Printer):
         if s.op == "sqrt":
             bits = 8 * ITEMSIZE[form.element(kind)]
             return self.emit(f"call {type} @llvm.sqrt.v{self.kernel.lanes}f{bits}({type} {x})")
+        if s.op in FUNCTIONS:
+            return FUNCTIONS[s.op](Writer(self.emit, PRECISIONS[form.element(kind)], self.kernel.lanes), x)
         raise FormError(f"no {s.op} of vectors of {form.element(kind)} in generated code for processors")

@@ -114,15 +114,24 @@ def literal(number: float, single: bool) -> str:
 
 
 class Writer:
-    """Arithmetic of one precision: each method writes one instruction and gives its name."""
+    """Arithmetic of one precision: each method writes one instruction and gives its name.  lanes: of vectors; 0 for
+    single numbers."""
 
-    def __init__(self, emit: Callable[[str], str], precision: Precision) -> None:
-        self.emit, self.p = emit, precision
-        self.t, self.i = precision.name, f"i{precision.bits}"
+    def __init__(self, emit: Callable[[str], str], precision: Precision, lanes: int = 0) -> None:
+        self.emit, self.p, self.lanes = emit, precision, lanes
+        types = precision.name, f"i{precision.bits}", "i1"
+        self.t, self.i, self.truth = (f"<{lanes} x {type}>" if lanes else type for type in types)
 
     def number(self, value: float) -> str:
         """A constant."""
-        return literal(value, self.t == "float")
+        return self._spread(self.p.name, literal(value, self.p.name == "float"))
+
+    def whole(self, value: str | int) -> str:
+        """An integer constant of the format's width; others as they are."""
+        return value if isinstance(value, str) else self._spread(f"i{self.p.bits}", str(value))
+
+    def _spread(self, type: str, text: str) -> str:
+        return f"<{', '.join([f'{type} {text}'] * self.lanes)}>" if self.lanes else text
 
     def _of(self, value: str | float) -> str:
         return value if isinstance(value, str) else self.number(value)
@@ -152,7 +161,7 @@ class Writer:
 
     def call(self, name: str, *args: str | float) -> str:
         """An intrinsic function of LLVM's."""
-        suffix = f"f{self.p.bits}"
+        suffix = f"v{self.lanes}f{self.p.bits}" if self.lanes else f"f{self.p.bits}"
         return self.emit(f"call {self.t} @llvm.{name}.{suffix}({', '.join(f'{self.t} {self._of(a)}' for a in args)})")
 
     def compare(self, how: str, a: str | float, b: str | float) -> str:
@@ -161,7 +170,7 @@ class Writer:
 
     def select(self, condition: str, a: str | float, b: str | float) -> str:
         """a if the condition holds, else b."""
-        return self.emit(f"select i1 {condition}, {self.t} {self._of(a)}, {self.t} {self._of(b)}")
+        return self.emit(f"select {self.truth} {condition}, {self.t} {self._of(a)}, {self.t} {self._of(b)}")
 
     def bits(self, a: str) -> str:
         """The bits of a number."""
@@ -173,7 +182,7 @@ class Writer:
 
     def integer(self, op: str, a: str | int, b: str | int) -> str:
         """Integer arithmetic of the format's width."""
-        return self.emit(f"{op} {self.i} {a}, {b}")
+        return self.emit(f"{op} {self.i} {self.whole(a)}, {self.whole(b)}")
 
     def polynomial(self, x: str, coefficients: tuple[float, ...]) -> str:
         """Lowest coefficient first."""
@@ -198,7 +207,7 @@ def _reduced(w: Writer, x: str) -> tuple[str, str]:
     n = w.sub(shifted, w.p.magic)
     r = w.fma(n, -w.p.ln2[0], x)
     r = w.fma(n, -w.p.ln2[1], r)
-    whole = w.integer("sub", w.bits(shifted), w.emit(f"bitcast {w.t} {w.number(w.p.magic)} to {w.i}"))
+    whole = w.integer("sub", w.bits(shifted), w.bits(w.number(w.p.magic)))
     return whole, r
 
 
@@ -223,7 +232,7 @@ def exp2(w: Writer, x: str) -> str:
     """2 ** x: the fraction is exact."""
     x = w.within(x, w.p.lowest * 1.4427, w.p.highest * 1.4427)
     shifted = w.add(x, w.p.magic)
-    n = w.integer("sub", w.bits(shifted), w.emit(f"bitcast {w.t} {w.number(w.p.magic)} to {w.i}"))
+    n = w.integer("sub", w.bits(shifted), w.bits(w.number(w.p.magic)))
     r = w.mul(w.sub(x, w.sub(shifted, w.p.magic)), math.log(2))
     return _scaled(w, w.add(_of_remainder(w, r), 1.0), n)
 
@@ -238,7 +247,7 @@ def expm1(w: Writer, x: str) -> str:
     scale = w.mul(first, second)
     near = w.fma(q, scale, w.sub(scale, 1.0))
     far = w.mul(w.mul(w.add(q, 1.0), first), second)
-    found = w.select(w.emit(f"icmp sgt {w.i} {n}, {w.p.bias - 1}"), far, near)
+    found = w.select(w.integer("icmp sgt", n, w.p.bias - 1), far, near)
     return w.select(w.compare("oeq", x, 0.0), x, found)  # -0 stays
 
 
@@ -252,7 +261,7 @@ def _log_parts(w: Writer, x: str) -> tuple[str, str]:
     root = struct.unpack("<Q" if p.bits == 64 else "<I", struct.pack("<d" if p.bits == 64 else "<f", math.sqrt(0.5)))[0]
     k = w.integer("ashr", w.integer("sub", bits, root), p.mantissa)
     f = w.sub(w.of_bits(w.integer("sub", bits, w.integer("shl", k, p.mantissa))), 1.0)
-    k = w.integer("sub", k, w.emit(f"select i1 {small}, {w.i} {p.mantissa}, {w.i} 0"))
+    k = w.integer("sub", k, w.emit(f"select {w.truth} {small}, {w.i} {w.whole(p.mantissa)}, {w.i} {w.whole(0)}"))
     return f, w.emit(f"sitofp {w.i} {k} to {w.t}")
 
 
@@ -260,7 +269,7 @@ def _mantissa_log(w: Writer, f: str) -> tuple[str, str, str]:
     """(f^2 / 2, tail, square) with log(1 + f) = f - f^2 / 2 + tail."""
     square = w.mul(f, f)
     half = w.mul(square, 0.5)
-    if w.t == "float":
+    if w.p.bits == 32:
         return half, w.mul(w.mul(w.polynomial(f, w.p.log), square), f), square
     s = w.div(f, w.add(f, 2.0))
     z = w.mul(s, s)
@@ -303,7 +312,7 @@ def log1p(w: Writer, x: str) -> str:
     """log(1 + x): the logarithm of the rounded sum, and what the rounding lost."""
     u = w.add(x, 1.0)
     lost = w.select(w.compare("olt", x, 1.0), w.sub(x, w.sub(u, 1.0)), w.sub(1.0, w.sub(u, x)))
-    inside = w.emit(f"and i1 {w.compare('ogt', u, 0.0)}, {w.compare('olt', u, math.inf)}")
+    inside = w.emit(f"and {w.truth} {w.compare('ogt', u, 0.0)}, {w.compare('olt', u, math.inf)}")
     found = w.add(_edges(w, u, _plain_log(w, u)), w.select(inside, w.div(lost, u), 0.0))
     return w.select(w.compare("oeq", x, 0.0), x, found)
 

@@ -38,6 +38,7 @@ LEFT = {
     "avg_pool_backward": "the window decides",
     "attention": "made of products",
     "attention_backward": "made of products",
+    "attention_inference": "made of products",
     "lstm_layer": "made of products",
     "lstm_layer_backward": "made of products",
     "lstm_inference": "oneDNN does all steps in one call",

@@ -15,7 +15,7 @@ from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.core.grad_mode import mode
 from engine.core.layouts import dense_order, empty_ordered
-from engine.dispatch import composite, joint_derivative, op, samples
+from engine.dispatch import OPS, composite, joint_derivative, op, samples
 from engine.dispatch.choosing import run_direct
 from engine.ops._vjp import WHY, vjp
 from engine.ops.random.dropout import dropout, noise_like
@@ -82,7 +82,7 @@ def scaled_dot_product_attention(
         ):
             factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
             if not (mode.enabled and (query._requires_grad or key._requires_grad or value._requires_grad)):
-                return attention(query, key, value, None, None, factor)[0]  # there is no node that saves anything
+                return attention_inference(query, key, value, None, factor)  # there is no node that saves anything
             if q.ndim == 4 and q.shape[-1] == v.shape[-1]:  # `flash`
                 return attention(query, key, value, None, None, factor)[0]
             return _attended(query, key, value, None, None, factor)
@@ -143,6 +143,10 @@ def scaled_dot_product_attention(
 
 def _attended(query, key, value, mask, noise, factor):
     """`attention`, whose node saves what the kernel that torch would choose saves."""
+    if noise is None and not (
+        mode.enabled and any(x is not None and requires_grad_of(x) for x in (query, key, value, mask))
+    ):
+        return attention_inference(query, key, value, mask, factor)
     mask_needs_grad = mask is not None and mask.requires_grad
     if not mode.enabled or flash(*map(raw_array, (query, key, value)), noise, mask_needs_grad):
         return attention(query, key, value, mask, noise, factor)[0]
@@ -326,6 +330,41 @@ def attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
     if output.dtype is given:
         return output, weights
     return output.astype(given, copy=False), weights.astype(given, copy=False)
+
+
+@op(
+    public=False,
+    method=False,
+    out=False,
+    large=4096,
+    generated="many",
+    autocast="lower",
+    flops=("_scaled_dot_product_flash_attention", flops.attention),
+)
+@samples(
+    lambda t: [
+        (t.constant(t(2, 3, 4)), t.constant(t(2, 5, 4)), t.constant(t(2, 5, 3)), None, 0.5),
+        (
+            t.constant(t(1, 2, 3, 4)),
+            t.constant(t(1, 2, 3, 4)),
+            t.constant(t(1, 2, 3, 4)),
+            t.constant(t(1, 2, 1, 3)),
+            0.7,
+        ),
+        (
+            t.constant(t(1, 2, 4)),
+            t.constant(t(1, 3, 4)),
+            t.constant(t(1, 3, 4)),
+            t.of([[0.0, -math.inf, 0.3], [-math.inf] * 3]),
+            1.0,
+        ),
+        (t.constant(t(0, 2, 4)), t.constant(t(0, 3, 4)), t.constant(t(0, 3, 2)), None, 1.0),
+    ]
+)
+def attention_inference(xp, query, key, value, mask=None, scale=1.0):
+    """`attention` without gradients, noise and the softmax.  query (*, L, E), key (*, S, E), value (*, S, Ev), mask
+    broadcast to (*, L, S) -> (*, L, Ev)."""
+    return OPS["attention"].kernel(xp, query, key, value, mask, None, scale)[0]
 
 
 def _canonical_mask(mask, mask_name, other_type, other_name, target_type, check_other=True):

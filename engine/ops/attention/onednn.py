@@ -12,7 +12,7 @@ from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
 from engine.ops import attention as of_attention
-from engine.ops.attention import lain
+from engine.ops.attention import generated, lain
 
 
 def _scaled(scale):
@@ -37,6 +37,15 @@ def _attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
     if not arrays.matmul(seen, value, output):
         return NotImplemented
     return output, weights
+
+
+@kernel(of_attention.attention_inference, "onednn")
+def _attention_inference(xp, query, key, value, mask=None, scale=1.0):
+    def plain():
+        found = _attention(xp, query, key, value, mask, None, scale)
+        return found if found is NotImplemented else found[0]
+
+    return generated.attended(query, key, value, mask, scale, plain)
 
 
 def _like(array):

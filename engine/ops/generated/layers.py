@@ -494,6 +494,12 @@ def _attention(xp, query, key, value, mask=None, noise=None, scale=1.0):
     return made, weights
 
 
+@kernel(attention.attention_inference, "direct", only_launches=True)
+def _attention_inference(xp, query, key, value, mask=None, scale=1.0):
+    found = _attention(xp, query, key, value, mask, None, scale)
+    return found if found is NotImplemented else found[0]
+
+
 @kernel(attention.attention_backward, "direct", only_launches=True)
 def _attention_backward(xp, grad_output, query, key, value, weights, mask=None, noise=None, scale=1.0, mask_too=False):
     sizes = _tokens(query, key, value, grad_output, weights)

@@ -19,6 +19,7 @@ from engine.core.layouts import dense_order
 from engine.dispatch import OPS
 from engine.fx.graph import Graph
 from engine.fx.node import Node
+from engine.ops.attention import generated
 from engine.programs.graph import array, bound, calls_of, constant, kind, maker, name, reads, shape, single, tensors_of
 from engine.programs.graph import written as written_between
 from engine.programs.inference.plan import Environment, generic
@@ -31,6 +32,7 @@ __all__ = ["Attention", "compute", "find", "join_layers", "scores"]
 
 _NEAR = 1 << 18  # scores of the images that go together, 1 MB
 _COPIES = frozenset(["clone", "reshape_copy"])  # of a result in the layout they would give it: no copy
+_CALLS = ("attention", "attention_inference")
 _PRODUCTS = ("batched", "bmm")
 
 
@@ -122,9 +124,7 @@ def _patterns(graph: Graph) -> list[_Pattern]:
     """The attention of a graph, in order, whatever is around it."""
     found = []
     for call in calls_of(graph):
-        made = (
-            _called(call) if name(call) == "attention" else _written(graph, call) if name(call) in _PRODUCTS else None
-        )
+        made = _called(call) if name(call) in _CALLS else _written(graph, call) if name(call) in _PRODUCTS else None
         if made is not None and len(made.shape) >= 3:
             found.append(made)
     return found
@@ -132,14 +132,14 @@ def _patterns(graph: Graph) -> list[_Pattern]:
 
 def _called(call: Node) -> _Pattern | None:
     """A call of attention, whose weights nothing reads."""
-    given, (out, weights) = bound(call), tensors_of(call)
-    if given["noise"] is not None or out is None or weights is not None:
+    given, (out, *weights) = bound(call), tensors_of(call)
+    if given.get("noise") is not None or out is None or any(one is not None for one in weights):
         return None
     operands = given["query"], given["key"], given["value"]
     if not all(single(value) for value in reads(call)):
         return None
     made = _Pattern([call], out, operands, given["mask"], float(given["scale"]))
-    made.shape = tuple(call.meta["kinds"][1][0])
+    made.shape = (*shape(operands[0])[:-1], shape(operands[1])[-2])
     return made
 
 
@@ -308,7 +308,24 @@ def compute(
     weights = np.empty(size, np.float32) if buffer is None else buffer[: math.prod(size)].reshape(size)
     pattern = entry.pattern
     query, key, value = operands
-    return prepared.attention(query, key, value, result, weights, pattern.scale, entry.mask, pattern.blind)
+    by_library = prepared.attention(query, key, value, result, weights, pattern.scale, entry.mask, pattern.blind)
+    if by_library is None or (entry.mask is not None and not pattern.blind):
+        return by_library
+    held = entry.mask if isinstance(entry.mask, np.ndarray) else None
+
+    def run(given: Array | None = None) -> None:
+        mask = held if given is None else given
+        route = generated.route(query, key, value, mask)
+        if route is None or route.disabled:
+            by_library(given)
+        elif route.proven:
+            route.run(query, key, value, mask, pattern.scale, result)
+        else:
+            mine = lambda: route.run(query, key, value, mask, pattern.scale, result).copy()
+            plain = lambda: (by_library(given), result.copy())[1]
+            np.copyto(result, route.chosen(mine, plain, operands))
+
+    return run
 
 
 def scores(entry: Attention) -> tuple[int, ...]:

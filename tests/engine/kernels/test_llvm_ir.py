@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import struct
+
 import numpy as np
 import pytest
 
-from engine.kernels import llvm_columns, llvm_ir, llvm_jobs, rows
+from engine.kernels import cpu, llvm_columns, llvm_ir, llvm_jobs, llvm_math, processor, rows
 from engine.kernels.form import FormError, Kernel, call
 from engine.kernels.jobs import Jobs
+from engine.ops.generated import route
 
 
 def _scaled() -> Kernel:
@@ -111,12 +115,38 @@ def test_arrays_of_jobs_are_memory_or_objects() -> None:
     assert llvm_jobs.in_llvm(_products, 16)("f", 4, "").count("load ptr") == 2 * plain.count("load ptr")
 
 
-def test_vectors_have_no_functions() -> None:
-    k = Kernel("k", "jobs", 4)
-    x, out = k.array("x", "float32"), k.array("out", "float32", True)
-    k.store(out, 0, call("exp", k.vector(x)))
-    with pytest.raises(FormError, match="no exp of vectors of float32"):
-        llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
+def test_vectors_have_some_functions() -> None:
+    def text(function: str) -> str:
+        k = Kernel("k", "jobs", 4)
+        x, out = k.array("x", "float32"), k.array("out", "float32", True)
+        k.store(out, 0, call(function, k.vector(x)))
+        return llvm_jobs.JobPrinter(k, "f", {}, "", None).text()
+
+    assert "declare <4 x float> @llvm.fmuladd.v4f32(<4 x float>, <4 x float>, <4 x float>)" in text("exp")
+    with pytest.raises(FormError, match="no erf of vectors of float32"):
+        text("erf")
+
+
+@pytest.mark.skipif(not processor.available(), reason="without llvmlite")
+@pytest.mark.parametrize("function", sorted(llvm_math.FUNCTIONS))
+def test_functions_of_vectors_are_those_of_numbers(function: str) -> None:
+    x = np.concatenate([np.linspace(-90, 90, 4092), [0.0, math.inf, -math.inf, math.nan]]).astype("float32")
+    single = Kernel("single", "map")
+    given, out = single.array("x", "float32"), single.array("out", "float32", True)
+    single.store(out, single.index, call(function, single.load(given, single.index)))
+    want, found = np.empty_like(x), np.empty_like(x)
+    cpu.build(single)([x, want], len(x), 1)
+
+    @llvm_jobs.in_llvm
+    def several() -> Kernel:
+        k = Kernel("several", "jobs", 4)
+        given, out = k.array("x", "float32"), k.array("out", "float32", True)
+        with k.loop(k.begin, k.end, 4) as at:
+            k.store(out, at, call(function, k.vector(given, at)))
+        return k
+
+    route.linked(several)(struct.pack("<2Q", x.ctypes.data, found.ctypes.data), 0, len(x))
+    np.testing.assert_array_equal(found, want)
 
 
 def test_a_loop_in_steps_is_refused_in_rows() -> None:
