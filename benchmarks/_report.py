@@ -24,6 +24,8 @@ RUNS = {
     "Zen 5": ("workloads.json",),
     "Zen 4": ("workloads_zen4.json",),
     "Zen 4, AVX2 only": ("workloads_zen4_avx2.json",),
+}
+EARLIER = {  # of older code, on processors that were not met since
     "Zen 3": ("workloads_zen3.json",),
     "Sapphire Rapids": ("workloads_spr.json", "workloads_spr_corpus.json"),
     "the same, AVX2 only": ("workloads_spr_avx2.json", "workloads_spr_avx2_corpus.json"),
@@ -49,12 +51,15 @@ def run(names: Sequence[str]) -> dict[str, Any]:
     rows: dict[tuple[str, ...], Any] = {}
     results: dict[str, Any] = {}
     floors: dict[str, float] = {}
+    of: list[str] = []
     for name in names:
         document = read(name)
+        about = document["about"]
+        of.append(f"{about['date']}, {about['commit'][:8]}")
         rows |= {(r["workload"], r["ours"], r["peer"]): r for r in document["rows"]}
         results |= document["results"]
         floors |= document.get("floors", {})
-    return {"rows": list(rows.values()), "results": results, "floors": floors}
+    return {"rows": list(rows.values()), "results": results, "floors": floors, "of": of[0]}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -79,7 +84,8 @@ def ratios(documents: dict[str, Any]) -> list[str]:
             rows.setdefault(key, {})[column] = f"{bold}{r['median']:.2f}{bold} ({r['limit']:.2f})"
     held = [f"{sum(r['met'] for r in d['rows'])} of {len(d['rows'])}" for d in documents.values()]
     cells = [(*key, *(found.get(column, "") for column in documents)) for key, found in rows.items()]
-    return table(("workload", "ours", "against", *documents), [*cells, ("limits that hold", "", "", *held)])
+    ends = [("limits that hold", "", "", *held), ("date, commit", "", "", *(d["of"] for d in documents.values()))]
+    return table(("workload", "ours", "against", *documents), [*cells, *ends])
 
 
 def workloads(document: dict[str, Any]) -> list[str]:
@@ -166,11 +172,15 @@ def others() -> list[str]:
 def page() -> str:
     """Return all tables of the page, under their headings."""
     documents = {column: run(names) for column, names in RUNS.items()}
-    whole = documents["Zen 5"]
+    earlier = {column: run(names) for column, names in EARLIER.items()}
     parts = [
         ("## Workloads: our time / theirs", ratios(documents)),
-        ("## Workloads on Zen 5: milliseconds, floors and memory", workloads(whole)),
-        ("## Models of third parties, forward: op by op, plan / PyTorch", corpus(documents)),
+        *(
+            (f"## Workloads on {column}: milliseconds, floors and memory", workloads(document))
+            for column, document in documents.items()
+        ),
+        ("## Models of third parties, forward: op by op, plan / PyTorch", corpus(documents | earlier)),
+        ("## Earlier code, on processors that were not met since: our time / theirs", ratios(earlier)),
         ("## Single operations", per_op(read("per_op.json"))),
         ("## The hub, processes, training", others()),
     ]
@@ -189,7 +199,7 @@ def main(arguments: Sequence[str]) -> None:
     if arguments == ["--write"]:
         write()
     elif arguments:
-        documents = {Path(name).stem: json.loads(Path(name).read_text()) for name in arguments}
+        documents = {Path(name).stem: json.loads(Path(name).read_text()) | {"of": ""} for name in arguments}
         print("\n".join([*ratios(documents), "", *corpus(documents)]))
     else:
         print(page())
