@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.cpu import empty, threads
 from engine.backends.cpu.fast import fast
 from engine.core.lru import LRU
-from engine.kernels import attention, processor
+from engine.kernels import attention
 from engine.ops.attention import lain
 from engine.ops.generated import launch
 from engine.ops.generated.route import GeneratedRoute, address, lanes, linked, registers, run, several
@@ -99,8 +99,6 @@ class Heads(GeneratedRoute):
 
 def route(query: Any, key: Any, value: Any, mask: Any) -> Heads | None:
     """The route of these operands; None where there is none."""
-    if not processor.available():
-        return None
     kind = [(a.shape, a.strides, a.dtype, a.__class__) for a in (query, key, value, mask) if a is not None]
     kinds = *kind, threads.get_num_threads()
     found = _routes.get(kinds)

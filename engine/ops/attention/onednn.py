@@ -1,8 +1,10 @@
-"""Attention with oneDNN's products and softmax."""
+"""Attention with oneDNN's products and softmax, and generated code in front of them."""
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +13,9 @@ from engine.backends.cpu.fast import fast
 from engine.backends.onednn import _abi, arrays
 from engine.backends.onednn.primitives import usable
 from engine.dispatch import kernel
+from engine.dispatch.choosing import worth_loading
 from engine.ops import attention as of_attention
-from engine.ops.attention import generated, lain
+from engine.ops.attention import lain
 
 
 def _scaled(scale):
@@ -45,7 +48,20 @@ def _attention_inference(xp, query, key, value, mask=None, scale=1.0):
         found = _attention(xp, query, key, value, mask, None, scale)
         return found if found is NotImplemented else found[0]
 
-    return generated.attended(query, key, value, mask, scale, plain)
+    in_front = _generated() if worth_loading(query.size) else None
+    return plain() if in_front is None else in_front.attended(query, key, value, mask, scale, plain)
+
+
+@functools.cache
+def _generated() -> Any:
+    """The module of generated attention; None without the extra `jit`."""
+    from engine.kernels import processor
+
+    if not processor.available():
+        return None
+    from engine.ops.attention import generated
+
+    return generated
 
 
 def _like(array):

@@ -1,8 +1,7 @@
 """Products of vectors and matrices: `mm`, `bmm`, `matmul`, `linear`.
 
 Operands of one dtype, as in torch: no promotion.  float16 and bfloat16 are computed in float32 and rounded once.
-Formulas follow torch's complex convention (`adjoint` is the conjugate transpose); for real tensors a gradient is a
-product with transposed views, without a copy.
+Formulas follow torch's complex convention; a gradient of real tensors is a product with transposed views, not copies.
 """
 
 from __future__ import annotations

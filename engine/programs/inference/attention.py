@@ -19,7 +19,6 @@ from engine.core.layouts import dense_order
 from engine.dispatch import OPS
 from engine.fx.graph import Graph
 from engine.fx.node import Node
-from engine.ops.attention import generated
 from engine.programs.graph import array, bound, calls_of, constant, kind, maker, name, reads, shape, single, tensors_of
 from engine.programs.graph import written as written_between
 from engine.programs.inference.plan import Environment, generic
@@ -297,6 +296,7 @@ def compute(
     buffer: for scores, as many as `scores` says, in float32; without it nothing is computed.
     """
     from engine.backends.onednn import prepared
+    from engine.kernels import processor
 
     operands = entry.arrays(made)
     if operands is None:
@@ -309,8 +309,10 @@ def compute(
     pattern = entry.pattern
     query, key, value = operands
     by_library = prepared.attention(query, key, value, result, weights, pattern.scale, entry.mask, pattern.blind)
-    if by_library is None or (entry.mask is not None and not pattern.blind):
+    if by_library is None or (entry.mask is not None and not pattern.blind) or not processor.available():
         return by_library
+    from engine.ops.attention import generated
+
     held = entry.mask if isinstance(entry.mask, np.ndarray) else None
 
     def run(given: Array | None = None) -> None:
