@@ -82,7 +82,7 @@ class Jobs(Kernel):
         self,
         sums: Sequence[Value],
         lines: Sequence[Array],
-        depth: Value,
+        depth: Value | int,
         pace: Value | int,
         right: Array,
         stride: Value | int,
