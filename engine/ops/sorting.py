@@ -254,7 +254,14 @@ def _index_backward(grad0: Tensor, result1: Tensor, input_shape: Any, dim: int) 
     return at_index(grad0, result1, input_shape, dim)
 
 
-@op(returns=("values", "indices"), nondifferentiable=("indices",), blocks="rows", out_as="disjoint")
+@op(
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    blocks="rows",
+    out_as="disjoint",
+    generated="many",
+    large=512,
+)
 @derivative(input=_index_backward)
 @samples(lambda t: [(t.distinct(3, 4), 2), (t.distinct(3, 4), 1, 0, True), (t(), 1)])
 def kthvalue(xp, input, k: int, dim: int = -1, keepdim: bool = False):
@@ -333,7 +340,15 @@ def _median_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(form="median", returns=("values", "indices"), nondifferentiable=("indices",), node="MedianBackward1", blocks="rows")
+@op(
+    form="median",
+    returns=("values", "indices"),
+    nondifferentiable=("indices",),
+    node="MedianBackward1",
+    blocks="rows",
+    generated="many",
+    large=512,
+)
 @derivative(input=_index_backward)
 @samples(_median_samples)
 def median_dim(xp, input, dim: int, keepdim: bool = False):

@@ -14,9 +14,10 @@ import numpy as np
 from engine.core.checks import wrap_dim, wrap_dims
 from engine.core.layouts import INNER, ChannelsLast
 from engine.dispatch import OPS, kernel
-from engine.kernels import scans
+from engine.kernels import ranks, scans
 from engine.ops import comparison, extremes, reduction, scan, softmax, sorting
 from engine.ops.generated.layers import parts, plain, run
+from engine.ops.generated.route import lanes
 from engine.ops.linalg import norms
 from engine.ops.pooling import adaptive
 
@@ -27,6 +28,7 @@ _MOST = 64  # such parts, and rows of one at least
 _SUMMED = 128  # numbers that are added one after the other in their own type
 _RUN = 1 << 12  # elements, or squares, that are added in a few lanes
 _FIRST = 16  # values of an order that a kernel holds: one more may be compared with all of them
+_RANKED = 1 << 14  # elements of a row that is counted again and again
 
 
 # --- reductions over neighbouring dims
@@ -321,3 +323,33 @@ def _topk(xp, input, k, dim=-1, largest=True, sorted=True):
     made, places = xp.empty(shape, input.dtype), xp.empty(shape, "int64")
     run(scans.first_of_order(bool(largest)), [input, made, places], [n, k], input.size // n, n)
     return made, places
+
+
+def _at_place(xp: Any, input: Any, dim: int, place: int, keepdim: bool, nan: bool) -> Any:
+    """(values, indices) at a place of the order of each row; nan: those of the first nan, where there is one."""
+    axis, n = wrap_dim(dim, input.ndim), input.shape[-1] if input.ndim else 0
+    if not lanes() <= n <= _RANKED or axis != input.ndim - 1 or not input.flags.c_contiguous:
+        return NotImplemented
+    if input.dtype not in ("float32", "int32") or not input.size:
+        return NotImplemented
+    shape, rows = (*input.shape[:-1], *(1,) * keepdim), input.size // n
+    together = ranks.TOGETHER * lanes()
+    pitch = -(-n // together) * together
+    keys, values, places = xp.empty((rows, pitch), "int32"), xp.empty(shape, input.dtype), xp.empty(shape, "int64")
+    steps = n.bit_length()
+    numbers = [n, pitch, place, int(nan), 1 << (steps - 1), steps]
+    write = ranks.at_place(lanes(), input.dtype == "float32")
+    run(write, [input, keys, values, places], numbers, rows, n * (32 + steps) // lanes(), "int32")
+    return values, places
+
+
+@kernel(sorting.kthvalue, "cpu", only_launches=True)
+def _kthvalue(xp, input, k, dim=-1, keepdim=False):
+    if not input.ndim or not 1 <= k <= input.shape[-1]:
+        return NotImplemented
+    return _at_place(xp, input, dim, k - 1, keepdim, False)
+
+
+@kernel(sorting.median_dim, "cpu", only_launches=True)
+def _median(xp, input, dim, keepdim=False):
+    return _at_place(xp, input, dim, (input.shape[-1] - 1) // 2, keepdim, True) if input.ndim else NotImplemented

@@ -262,3 +262,27 @@ def test_reductions_of_images_as_they_lie_in_memory(shape: tuple[int, ...], dim:
             want = of(x, axis=dim, keepdims=keepdim)
             assert made.shape == want.shape and made.flags.c_contiguous
             np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("shape", [(5, 17), (3, 2, 100), (1, 1000), (64,)], ids=str)
+def test_places_of_an_order(shape: tuple[int, ...], dtype: str) -> None:
+    n = shape[-1]
+    for x in (arrays(shape)[0] * 100, np.round(arrays(shape)[0])):  # without and with equal elements
+        x = x.astype(dtype)
+        for k in (1, n // 3, n):
+            agree("kthvalue", x, k, -1, True)
+        agree("median_dim", x, -1)
+    if dtype == "float32":
+        flat = x.reshape(-1)
+        flat[:6] = -0.0, 0.0, np.inf, -np.inf, -0.0, 1e-45
+        agree("median_dim", x, len(shape) - 1, True)
+        flat[[3, n - 1]] = np.nan, -np.nan
+        agree("median_dim", x, -1)
+        agree("kthvalue", x, n, -1)
+
+
+def test_places_of_an_order_that_are_left() -> None:
+    (x,) = arrays((6, 40))
+    assert left("median_dim", x, 0) and left("median_dim", x.T, 1) and left("median_dim", x.astype("float64"), 1)
+    assert left("median_dim", x[:, :3].copy(), 1) and left("kthvalue", x[:0], 1, 1)
