@@ -1,7 +1,7 @@
 """The element at a place of an order, found without moving any: bit by bit, by how many are below.
 
-Each of 32 steps counts a row of keys that is in the first-level cache, a vector at a time: on EPYC Zen 4 0.5 us of 1,000
-elements, where numpy's partition by AVX-512 takes 5 (it stores compressed vectors, which are slow there) and by AVX2 1.3.
+Each of 32 steps counts a row of keys that is in the first-level cache, a vector at a time: on EPYC Zen 4 2.7 us for
+1,000 elements and one thread.  numpy's partition by AVX-512 takes 5 there: it stores compressed vectors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def at_place(lanes: int, floating: bool) -> Callable[[str], Jobs]:
         (x, keys, values, places), a = k.arrays, k.numbers
         n, pitch = a["n"], a["pitch"]
         one, none = k.number(1.0), k.number(0.0)
-        whole = lambda value: k.number(value, "int32")
+
+        def whole(value: int) -> Value:
+            return k.number(value, "int32")
 
         def key(bits: Value) -> Value:
             """Sign and size as a number: both zeros are 0."""
@@ -42,6 +44,9 @@ def at_place(lanes: int, floating: bool) -> Callable[[str], Jobs]:
             size = k.op("and", bits, whole(_MOST))
             found = where(bits < whole(0), whole(0) - size, size)
             return where(size > whole(_INFINITY), whole(_MOST), found)
+
+        def below(limit: Value) -> Callable[[Value, Value], Value]:
+            return lambda one_key, _: one_key < limit
 
         def count(holds: Callable[[Value, Value], Value]) -> Value:
             """How many keys of a row hold(key, place)."""
@@ -61,16 +66,15 @@ def at_place(lanes: int, floating: bool) -> Callable[[str], Jobs]:
                 k.store(own, j, k.constant(_MOST, "int32"))
             place = a["place"]
             if floating:
-                numbers = count(lambda value, _: value < whole(_MOST))
+                numbers = count(below(whole(_MOST)))
                 place = where(both(a["nan"].differs(0), numbers < n), numbers, place)
             value, step = k.variables([k.constant(-1 << 31, "index"), k.constant(1 << 31, "index")])
             with k.loop(0, 32):
-                limit = k.spread(k.cast(value + step, "int32"))
-                below = count(lambda key_, _, limit=limit: key_ < limit)
-                k.set(value, where(below <= place, value + step, value))
+                fewer = count(below(k.spread(k.cast(value + step, "int32"))))
+                k.set(value, where(fewer <= place, value + step, value))
                 k.set(step, step // 2)
             same = k.spread(k.cast(value, "int32"))
-            rank = place - count(lambda key_, _: key_ < same)
+            rank = place - count(below(same))
             numbered = k.vector_of([float(i) for i in range(lanes)])
             found, step = k.variables([k.constant(0, "index"), a["half"]])
             with k.loop(0, a["steps"]):
