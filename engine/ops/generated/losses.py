@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from math import prod
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,7 @@ def _paths(xp: Any, input: Any, targets: Any, input_lengths: Any, target_lengths
     length, count, classes = input.shape
     most = max(target_lengths)
     rows = targets if min(target_lengths) == most else [(*row, *(blank,) * (most - len(row))) for row in targets]
-    labels = np.array(rows, np.int64).reshape(count, most)
+    labels = np.fromiter(chain.from_iterable(rows), np.int64, count * most).reshape(count, most)
     if most and int(labels.view("uint64").max()) >= classes:  # a negative one is huge
         return None
     states = -(-(2 * most + 1) // losses.ALIGNED) * losses.ALIGNED

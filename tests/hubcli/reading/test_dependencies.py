@@ -168,6 +168,8 @@ def test_the_sentence_of_torch_hub():
     ],
 )
 def test_install_commands(names, framework, command, monkeypatch):
+    found = dependencies.find  # of what this environment has, the standard library alone
+    monkeypatch.setattr(dependencies, "find", lambda name, root: found(name, root) if name == "json" else None)
     monkeypatch.setattr(dependencies, "_has", lambda name, module=None: False)
     assert check(names, framework=framework).install == command
 
