@@ -8,8 +8,8 @@ route.
 from __future__ import annotations
 
 import functools
-from math import prod
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
