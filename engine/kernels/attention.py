@@ -25,8 +25,8 @@ _ROWS = (6, 4, 2, 1)
 
 
 def scratch(lanes: int, vectors: int, width: int, keys: int) -> int:
-    """Return how many numbers a job keeps: keys by columns, the scores of the queries that go together, and a factor for
-    each of these."""
+    """Return how many numbers a job needs beside its operands: keys by columns, the scores of the queries that go
+    together, and a factor for each of these."""
     panel = lanes * vectors
     return -(-keys // panel) * panel * (width + _ROWS[0]) + _ROWS[0]
 
