@@ -155,7 +155,8 @@ def op(**options: Any) -> Callable[[Callable[..., object]], Any]:
     elementwise: each element of the result depends on the same elements of operands (of composites; ops say it by
     `broadcast` or `blocks`).
     float16_in_numpy: of float16 numpy computes it in float32 itself.
-    flops: the operator of aten that a call counts as, and `count(result, *args)` (`engine/autograd/flops.py`).
+    flops: the operator of aten that a call counts as, or a function of the arguments that returns it, and
+    `count(result, *args)` (`engine/autograd/flops.py`).
     generated: there is a kernel generated on the CPU (extra `jit`), asked for by how many passes over the elements
     numpy takes: "one", "some" or "many".
     image_kernel: there is one for channels-last images where there is no oneDNN (`engine/ops/generated/images.py`).

@@ -79,7 +79,7 @@ class Op:
     elementwise = False  # of a composite, or where `blocks` does not say so: shapes of operands and result are alike
     expanded = ""  # in place, of an expanded tensor: refused, "allowed", or the name of the call in torch's warning
     direct = False  # in place: no operand is read after the step that makes the result
-    flops: tuple[str, Callable[..., int]] | None = None
+    flops: tuple[str | Callable[..., str], Callable[..., int]] | None = None
     float16_in_numpy = False  # numpy computes it of float16 in float32 itself, and vectorized where it can
     generated = ""  # passes that numpy takes over the elements: "one", "some", "many"; "" has no generated kernel
     gradgrad = True
