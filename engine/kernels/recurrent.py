@@ -40,10 +40,10 @@ def _sigmoid(x: Value) -> Value:
 def lstm_cell(k, array, row):  # type: ignore[no-untyped-def]
     """inputs and share (N, 4H): i, f, g, o; cell (N, H), read and written -> gates (N, 4H) after their functions.
 
-    kept (N, H): the cell once more, for the gradient; hidden and output (N, H): both the new state.
+    saved (N, H): the cell once more, for the gradient; hidden and output (N, H): both the new state.
     """
     inputs, share, cell = array("inputs"), array("share"), array("cell", True)
-    gates, kept, hidden, output = (array(name, True) for name in ("gates", "kept", "hidden", "output"))
+    gates, saved, hidden, output = (array(name, True) for name in ("gates", "saved", "hidden", "output"))
     size = k.scalar("size", "index")
     base, start = row * size, row * size * 4
     with k.each(size) as j:
@@ -54,7 +54,7 @@ def lstm_cell(k, array, row):  # type: ignore[no-untyped-def]
         h = call("tanh", c) * o
         for p, value in zip(places, (i, f, g, o)):
             k.store(gates, p, value)
-        for target, value in ((cell, c), (kept, c), (hidden, h), (output, h)):
+        for target, value in ((cell, c), (saved, c), (hidden, h), (output, h)):
             k.store(target, base + j, value)
 
 
@@ -194,18 +194,18 @@ def lstm_layer(type: str) -> Kernel:
     """inputs (T, N, 4H), weight (H, 4H), hidden and cell (N, H), read and written -> output (T, N, H), gates (T, N, 4H)
     after their functions, cells (T, N, H).
 
-    kept: 1, or 0 where gates (then N, 4H) and cells (N, H) are not asked for; step: 1, or -1 from the end on.
+    saved: 1, or 0 where gates (then N, 4H) and cells (N, H) are not asked for; step: 1, or -1 from the end on.
     """
     k = Kernel("lstm_layer", "rows")
     inputs, weight = k.array("inputs", type), k.array("weight", type)
     hidden, cell = k.array("hidden", type, True), k.array("cell", type, True)
     output, gates, cells = (k.array(name, type, True) for name in ("output", "gates", "cells"))
-    walk, kept = _Walk(k), k.scalar("kept", "index")
+    walk, saved = _Walk(k), k.scalar("saved", "index")
     size = walk.size
     wide = size * 4
     with k.loop(0, walk.steps) as t:
         rows = walk.step(t)
-        held = (rows - walk.first) * kept + walk.first
+        held = (rows - walk.first) * saved + walk.first
         with walk.sequences() as s, k.each(wide) as j:
             k.store(gates, (held + s) * wide + j, k.load(inputs, (rows + s) * wide + j))
         walk.add_products(weight, size, wide, hidden, walk.first * size, gates, held * wide)

@@ -102,15 +102,17 @@ def _lstm_inference(xp, rows, h0, c0, weight_ih, weight_hh, bias=None, length=0,
     return _lstm(xp, gates, h0, c0, weight_hh, found, reverse, False)[:3]
 
 
-def _lstm(xp: Any, gates: Any, h0: Any, c0: Any, weight: Any, found: Any, reverse: bool, kept: bool) -> tuple[Any, ...]:
-    """The results of `lstm_layer`; kept: whether activations and cells are asked for."""
+def _lstm(
+    xp: Any, gates: Any, h0: Any, c0: Any, weight: Any, found: Any, reverse: bool, saved: bool
+) -> tuple[Any, ...]:
+    """The results of `lstm_layer`; saved: whether activations and cells are asked for."""
     count, size, steps = found
     h, c, transposed = _in_lines(h0), c0.copy(), _in_lines(weight.T)
-    rows = len(gates) if kept else count
+    rows = len(gates) if saved else count
     output, act = xp.empty((len(gates), size), gates.dtype), xp.empty((rows, 4 * size), gates.dtype)
     cells = xp.empty((rows, size), gates.dtype)
     walk = _walk(size, count, steps, reverse)
-    _run(recurrent.lstm_layer, [gates, transposed, h, c, output, act, cells], walk, 4, int(kept))
+    _run(recurrent.lstm_layer, [gates, transposed, h, c, output, act, cells], walk, 4, int(saved))
     return output, h.copy(), c, act, cells
 
 
