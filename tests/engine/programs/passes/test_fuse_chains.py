@@ -137,8 +137,10 @@ def test_chains_give_the_numbers_of_their_ops(case: str) -> None:
     want, parameters, _ = losses(model, x, False)
     got, others, run = losses(model, x, True)
     assert got == pytest.approx(want, rel=2e-5)
+    # Where a kernel loses its trial the last digit differs, and a rectifier of a value next to zero may then take its
+    # other side: in 14 of 200 seeds that moved a weight by up to 1.8e-4; six steps move one by 1.3e-1.
     for a, b in zip(parameters, others):
-        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+        np.testing.assert_allclose(a, b, 1e-4, 5e-4 if case == "images" else 1e-5)
     assert np.array_equal(x.numpy(), before)
     found = targets(run)
     expected = {"layer": ["gelu+mul", "mul+add", "mul+gelu_backward"], "images": ["mul+add+relu"]}[case]
