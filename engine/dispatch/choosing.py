@@ -62,6 +62,7 @@ def large_kernel(record: Op) -> Explained:
     """
     blocks: Kernel | None = None
     least, plain = record.large if generated(record) else 0, np.ndarray
+    size = result_size if several_elements(record) else _size
 
     def present(
         xp: ArrayModule, *args: Any, into: Array | None = None, inquiry: Inquiry | None = None, **kwargs: object
@@ -70,14 +71,14 @@ def large_kernel(record: Op) -> Explained:
         row = measured.get(record.name)  # Note [Measured routes] in engine/backends/routes.py
         route = None
         if row is not None and args[0].__class__ is plain:
-            route = routes.route(row, args[0].size)
+            route = routes.route(row, size(args))
             if route == "numpy":
                 if inquiry is not None:
-                    return inquiry.take("numpy", f"calibrated: the fastest for {_elements(args)}")
+                    return inquiry.take("numpy", f"calibrated: the fastest for {_elements(record, args)}")
                 return record.kernel(xp, *args, **kwargs)
-        if route is None and least and args[0].__class__ is plain and args[0].size < least:
+        if route is None and least and args[0].__class__ is plain and size(args) < least:
             if inquiry is not None:
-                return inquiry.take("numpy", f"{_elements(args)}; other kernels than generated code from {least}")
+                return inquiry.take("numpy", f"{_elements(record, args)}; other kernels than generated code from {least}")
             return record.kernel(xp, *args, **kwargs)
         if route != "blocks":
             library = onednn_kernels()
@@ -120,7 +121,7 @@ def large_kernel(record: Op) -> Explained:
 
     def kernel(xp: ArrayModule, *args: Any, into: Array | None = None, **kwargs: Any) -> Arrays:
         nonlocal made, over
-        if made is None and not worth_loading(_size(args)):
+        if made is None and not worth_loading(size(args)):
             return present(xp, *args, into=into, **kwargs)
         if into is not None and into is args[0] and _disjoint(into, args[1:]):
             if over is None:
@@ -154,7 +155,7 @@ def of_few(record: Op, args: Operands) -> Iterator[Choice]:
     elif record.large_by:
         yield Choice("numpy", True, f"little work; other kernels from {asked_from(record)} in all operands multiplied")
     else:
-        yield Choice("numpy", True, f"{_elements(args)}; other kernels from {asked_from(record)}")
+        yield Choice("numpy", True, f"{_elements(record, args)}; other kernels from {asked_from(record)}")
 
 
 def without_launch(function: Launch) -> Choice:
@@ -163,8 +164,9 @@ def without_launch(function: Launch) -> Choice:
     return Choice("direct", False, _NOT_LOADED if counts else "no launch for such operands; tried when calls repeat")
 
 
-def _elements(args: Operands) -> str:
-    count = max([a.size for a in args if isinstance(a, np.ndarray)], default=0)
+def _elements(record: Op, args: Operands) -> str:
+    found = [a.size for a in args if isinstance(a, np.ndarray)]
+    count = result_size(args) if found and several_elements(record) else max(found, default=0)
     return f"{count} element" + "s" * (count != 1)
 
 
@@ -237,6 +239,7 @@ def _counting(record: Op) -> Launch:
     calls = 0
     often = 1 if fewest(record) == 1 else _COUNTED
     small = min(record.large, ASKED_FROM[record.generated]) if record.blocks == "elements" else record.large
+    size = result_size if several_elements(record) else _size
 
     def counting(*args: object) -> Arrays:
         nonlocal calls
@@ -248,7 +251,7 @@ def _counting(record: Op) -> Launch:
             large = large_kernel(record)
 
             def present(xp: ArrayModule, *given: Any, **named: Any) -> Arrays:
-                few = record.lists or _size(given) < small
+                few = record.lists or size(given) < small
                 return (record.kernel if few else large)(xp, *given, **named)
 
             record.quick = providers.direct(record, present)
@@ -276,6 +279,25 @@ def quickly(backward: Public, own: ArrayGradient, *more: object) -> ArrayGradien
         return own(grad, result) if found is NotImplemented else found
 
     return gradient
+
+
+def several_elements(record: Op) -> bool:
+    """Return whether an element of an op's result depends on one of each of several tensors, which are broadcast."""
+    return record.blocks == "elements" and len(record.tensors) > 1
+
+
+def result_size(args: Operands) -> int:
+    """Return the elements that operands have once they are broadcast.  ValueError where they cannot be."""
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    first = arrays[0]
+    if all([a.ndim == 0 or a.shape == first.shape for a in arrays[1:]]):
+        return first.size
+    return np.broadcast(*arrays).size
+
+
+def few(least: int, *args: object) -> bool:
+    """Return whether operands have fewer elements once they are broadcast: a row and a column may give many."""
+    return result_size(args) < least
 
 
 def _size(args: Operands) -> int:

@@ -8,6 +8,10 @@ Note [Floating point warnings]
 torch never warns of a division by zero or an overflow; numpy does, through Python's warnings.  `engine/__init__`
 silences them for the engine's own modules only (the user's numpy keeps its settings: np.errstate round each call would
 cost three times a small op).  Where the user made warnings errors, the kernel is run again under np.errstate.
+
+Note [Size of a result]
+What is large is the result: a column of 4096 and a row of 1024 have four million sums.  The product of the operands'
+sizes is no less than that, and tells of most small calls that they are small; of the others `few` broadcasts shapes.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from engine.core.storage_tensors import following
 from engine.dispatch import autocast
 from engine.dispatch.arguments import INTS, renamed
-from engine.dispatch.choosing import asked_from, generated
+from engine.dispatch.choosing import asked_from, generated, several_elements
 from engine.dispatch.gradients import FormulaReads, Text
 from engine.dispatch.history_source import array_of, begin_record, many_step, record_call, save, view_step
 from engine.dispatch.record import Op
@@ -240,6 +244,12 @@ def _pick(record: Op, plan: FormulaReads, first: str, inplace: bool) -> str:
         size = " * ".join(f"_a_{p}.size" for p in record.large_by)
     large = asked_from(record)
     small = f"{size} < {large}"
+    if several_elements(record) and not inplace:  # Note [Size of a result]
+        others = [f"_a_{p}" for p in record.tensors[1:]]
+        few = f"few({large}, {', '.join([first, *others])})"
+        if len(others) == 1:
+            few = f"({others[0]}.__class__ is not ndarray or {size} * {others[0]}.size < {large} or {few})"
+        small += f" and {few}"
     converted = record.channels_last and "_array" in Tensor.__dict__
     if plan.mixed:  # the first operand may be a number; then the second is the array
         small = f"{small} if {first}.__class__ is ndarray else _xp is np"

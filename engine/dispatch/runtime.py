@@ -37,6 +37,7 @@ from engine.dispatch.arguments import (
     missing,
     sizes_error,
 )
+from engine.dispatch.choosing import few
 from engine.dispatch.out import write_out
 from engine.dispatch.overriding import asks, second_look
 from engine.dispatch.promotion import (
@@ -431,7 +432,7 @@ SHARED: dict[str, object] = dict(
     dtype_class=dtypes.dtype,
     check_broadcast=check_broadcast, check_cast=check_cast, check_input=check_input, check_overlap=check_overlap,
     check_writable=check_writable, different_devices=different_devices, edges_of=edges_of, as_result=as_result,
-    registered=registered, hold=hold, INEXACT=INEXACT, kernel_for=kernel_for, laid_out=laid_out, list_of=list_of,
+    registered=registered, few=few, hold=hold, INEXACT=INEXACT, kernel_for=kernel_for, laid_out=laid_out, list_of=list_of,
     plain_list=plain_list,
     raw_array=raw_array, make_room=make_room, MAYBE=MAYBE, MISSING=MISSING, np=np, partial=functools.partial, pick=pick,
     plain_float_number=plain_float_number, plain_number=plain_number, prepare=prepare, promote_arrays=promote_arrays,
