@@ -18,6 +18,7 @@ from engine.dispatch import kernel
 from engine.kernels import losses
 from engine.ops import loss
 from engine.ops.cuda import _rows
+from engine.ops.cuda.elementwise import kernel_from
 from engine.ops.generated import launch
 from engine.ops.generated.layers import plain, run
 from engine.ops.loss import cross_entropy, ctc
@@ -28,7 +29,7 @@ _PARAMETERS = 4
 _RUN = 1 << 12  # elements whose losses are added in a few lanes
 _CLASSES = 1 << 10  # whose exponentials are added one after the other: of more the rounding grows
 
-_known: dict[str, set[tuple[float, ...]]] = {}
+_known: dict[str, dict[tuple[float, ...], Any]] = {}
 
 
 def _elements(op: Any, each: Any) -> None:
@@ -36,19 +37,25 @@ def _elements(op: Any, each: Any) -> None:
 
     A parameter is a constant of the code, so that there are kernels for the first few alone.
     """
+    kernels: dict[tuple[float, ...], Any] = {}  # for what is not added up
 
     @kernel(op, "cpu")
     @serving
     def _(xp, input, target, reduction="mean", *given):
-        runs = input.size // _RUN
-        if reduction == "none" or not runs or not plain(input, target) or input.shape != target.shape:
+        runs, apart = input.size // _RUN, reduction == "none"
+        if not apart and (not runs or not plain(input, target) or input.shape != target.shape):
             return NotImplemented
-        known = _known.setdefault(op.__name__, set())
+        known = _known.setdefault(op.__name__, {})
         if given not in known:
             if len(known) >= _PARAMETERS or any(n <= 0 for n in given):
                 return NotImplemented
-            known.add(given)
-        code = functools.partial(each, *given) if given else each
+            known[given] = functools.partial(each, *given) if given else each
+        code = known[given]
+        if apart:
+            if given not in kernels:
+                written = lambda xp, x, t: code(xp, x, t).astype(x.dtype, copy=False)
+                kernels[given] = kernel_from(f"{op.__name__}_each", written)
+            return kernels[given](xp, input, target)
         total = 0.0
         with np.errstate(all="ignore"):
             if rest := input.size - runs * _RUN:
