@@ -67,7 +67,7 @@ def _limited(made: Callable[..., Any], serves: Callable[..., bool]) -> Callable[
 
 def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
     """Return the function that launches the generated kernels of an op; small: one kernel rather than several."""
-    if record.blocks == "elements" and record.kernels.get("cuda") is None:
+    if record.blocks == "elements" and record.kernels.keys().isdisjoint(("cpu", "cuda")):
         from engine.ops.cuda.elementwise import kernel_from
 
         return kernel_from(record.name, record.kernel, not (record.outputs or record.many))

@@ -13,6 +13,7 @@ from engine.dispatch import (
     array_derivative,
     composite,
     derivative,
+    kernel,
     op,
     overload,
     samples,
@@ -376,7 +377,7 @@ def no_derivative(name: str) -> Any:
     return refuse
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)), only_numbers=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3)), only_numbers=True, generated="some")
 @derivative(input=no_derivative("floor_divide"), other=no_derivative("floor_divide"))
 @samples(
     lambda t: [
@@ -402,6 +403,7 @@ def floor_divide(xp, input, other):
     method=False,
     node="DivBackward2",
     only_numbers=True,
+    generated="some",
 )
 @derivative(input=lambda grad: zeros_of(grad), other=lambda grad: zeros_of(grad))
 @samples(lambda t: [(t.uniform(2.1, 2.9, 3, 4), t.uniform(0.8, 0.9, 3, 4)), (t.uniform(-2.9, -2.1, 2, 1), 0.7),
@@ -495,6 +497,7 @@ def true_divide_(input, other):
     broadcast=True,
     inplace=True,
     several=((2, 2), (2, 3), (2, 3)),
+    generated="some",
 )
 @derivative(
     input=lambda grad: grad,
@@ -520,6 +523,7 @@ def remainder(xp, input, other):
     inplace=True,
     numbers=("other",),
     several=((2, 3), (2, 3)),
+    generated="some",
 )
 @derivative(
     input=lambda grad: grad,
@@ -535,3 +539,17 @@ def fmod(xp, input, other):
     _check_divisible("fmod_cpu", input, other)
     _check_divisor(xp, other, _integer(input, other))
     return xp.fmod(input, other)
+
+
+def _of_floats(public: Any) -> None:
+    """Give an op the kernel of engine/ops/generated/remainders.py."""
+
+    @kernel(public, "cpu")
+    def _(xp, input, other):
+        from engine.ops.generated import remainders  # for the weight: few programs ask
+
+        return getattr(remainders, public.__name__)(xp, input, other)
+
+
+for _public in (floor_divide, floor_div, remainder, fmod):
+    _of_floats(_public)
