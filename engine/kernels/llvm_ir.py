@@ -544,6 +544,8 @@ class Printer:
             return w.call("fabs", x)
         if op == "copysign":
             return w.call("copysign", *args)
+        if op == "hypot" and kind == "float32":
+            return self._hypotenuse(args)
         if op in ("fmax", "fmin"):
             return w.select(w.compare("ogt" if op == "fmax" else "olt", x, args[1]), x, args[1])
         if op == "isnan":
@@ -563,6 +565,15 @@ class Printer:
                 found = w.mul(found, x)
             return found
         raise FormError(f"no {op} of {kind} in generated code for processors")
+
+    def _hypotenuse(self, args: list[str]) -> str:
+        """sqrt(a^2 + b^2) of float32 in float64, whose squares are exact and do not overflow; inf beside nan is inf."""
+        w, wide = Writer(self.emit, PRECISIONS["float32"]), Writer(self.emit, PRECISIONS["float64"])
+        a, b = (self._cast(x, "float32", "float64") for x in args)
+        found = self._cast(wide.call("sqrt", wide.fma(a, a, wide.mul(b, b))), "float64", "float32")
+        for x in args:
+            found = w.select(w.compare("oeq", w.call("fabs", x), math.inf), math.inf, found)
+        return found
 
     def _whole(self, op: str, kind: str, args: list[str]) -> str:
         type = llvm_type(kind)

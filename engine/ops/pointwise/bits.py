@@ -26,7 +26,7 @@ def _bit_samples(t: Any) -> list[Any]:
     ]
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True, generated="one")
 @samples(_bit_samples)
 def bitwise_and(xp, input, other):
     """input & other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -34,7 +34,7 @@ def bitwise_and(xp, input, other):
     return xp.bitwise_and(input, other)
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True, generated="one")
 @samples(_bit_samples)
 def bitwise_or(xp, input, other):
     """input | other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -42,7 +42,7 @@ def bitwise_or(xp, input, other):
     return xp.bitwise_or(input, other)
 
 
-@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True)
+@op(broadcast=True, inplace=True, several=((2, 2), (2, 3), (2, 3)), commutative=True, generated="one")
 @samples(_bit_samples)
 def bitwise_xor(xp, input, other):
     """input ^ other, of integers or bools.  input (*a), other (*b) or number -> (broadcast of a and b)."""

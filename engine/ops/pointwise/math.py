@@ -312,7 +312,15 @@ def _real_only(name: str, input: Any) -> None:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
 
 
-@op(promote="float", inplace=True, half=True, node="Deg2RadBackward0", blocks="elements", keeps_zero=True)
+@op(
+    promote="float",
+    inplace=True,
+    half=True,
+    node="Deg2RadBackward0",
+    blocks="elements",
+    keeps_zero=True,
+    generated="one",
+)
 @derivative(input=lambda grad: grad * (math.pi / 180))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-90, 90, 3),)])
 def deg2rad(xp, input):
@@ -321,7 +329,15 @@ def deg2rad(xp, input):
     return xp.multiply(input, input.dtype.type(math.pi / 180))
 
 
-@op(promote="float", inplace=True, half=True, node="Rad2DegBackward0", blocks="elements", keeps_zero=True)
+@op(
+    promote="float",
+    inplace=True,
+    half=True,
+    node="Rad2DegBackward0",
+    blocks="elements",
+    keeps_zero=True,
+    generated="one",
+)
 @derivative(input=lambda grad: grad * (180 / math.pi))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.integers(-3, 3, 3),)])
 def rad2deg(xp, input):
@@ -347,7 +363,7 @@ def sinc(xp, input):
 # --- pairs
 
 
-@op(broadcast=True, inplace=True, numbers=(), half=True)
+@op(broadcast=True, inplace=True, numbers=(), half=True, generated="one")
 @derivative(
     input=lambda grad, input, result: grad * (input / result),
     other=lambda grad, other, result: grad * (other / result),
@@ -437,6 +453,7 @@ def xlogy(xp, input, other):
     promote="float",
     inplace=True,
     numbers=("other",),
+    generated="one",
     several=((2, 3), (2, 3)),
 )
 @derivative(
@@ -636,7 +653,7 @@ def round(xp, input, *, decimals: int = 0):
     return xp.rint(input * scale) / scale if decimals > 0 else xp.rint(input / scale) * scale
 
 
-@op(inplace=True, half=True, blocks="elements", keeps_zero=True)
+@op(inplace=True, half=True, blocks="elements", keeps_zero=True, generated="one")
 @derivative(input=lambda grad: grad)
 @samples(lambda t: [(t.distinct(3, 4),), (t(),), (t(0, 2),)])
 def frac(xp, input):

@@ -377,7 +377,7 @@ Tensor.where = _where_method  # type: ignore[attr-defined]
 # --- replacing nan and infinity
 
 
-@op(inplace=True, blocks="elements", keeps_zero=True)
+@op(inplace=True, blocks="elements", keeps_zero=True, generated="one")
 @derivative(input=lambda grad, input: keep_where(grad, input.isfinite()))
 @samples(
     lambda t: [

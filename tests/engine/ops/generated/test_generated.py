@@ -118,3 +118,22 @@ def test_filling_under_a_mask_is_one_pass(dtype: str) -> None:
                     continue
                 np.testing.assert_array_equal(got, want)
                 assert got.dtype == x.dtype and got.flags.c_contiguous
+
+
+def test_ops_of_pairs_give_the_numbers_of_numpy() -> None:
+    """To the bit and to the sign of zeros; `hypot` to its last digit, also of what overflows squared."""
+    special = np.array([0, -0.0, 1, -2.5, 3, 1e30, -3e38, 1e-40, np.inf, -np.inf, np.nan], "float32")
+    a, b = np.meshgrid(special, special)
+    for name in ("copysign", "hypot", "nan_to_num", "frac", "deg2rad", "rad2deg"):
+        given = (a, b) if name in ("copysign", "hypot") else (a,)
+        with np.errstate(all="ignore"):
+            want, got = OPS[name].kernel(np, *given), generated.variant_of(OPS[name])(np, *given)
+        assert got is not NotImplemented
+        np.testing.assert_allclose(got, want, rtol=1.2e-7 if name == "hypot" else 0, err_msg=name)
+        assert np.array_equal(np.signbit(got), np.signbit(want)) or name == "frac"  # of nan of infinities
+    assert generated.variant_of(OPS["hypot"])(np, a, b).dtype == np.float32
+    rng = np.random.default_rng(0)
+    for kind in ("int64", "int32", "uint8", "bool"):
+        x, y = (rng.integers(0, 2 if kind == "bool" else 100, (50, 40)).astype(kind) for _ in range(2))
+        for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+            assert np.array_equal(generated.variant_of(OPS[name])(np, x, y), getattr(np, name)(x, y))
