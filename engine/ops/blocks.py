@@ -5,6 +5,7 @@ Imported at the first large array.  Which ops may be cut, and how, they say them
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from engine.backends.cpu import empty, half_floats, threads
 from engine.backends.cpu.blocks import pointwise
 from engine.backends.cpu.fast import Steps, fast
 from engine.backends.cpu.reduce import reduced, rows
-from engine.backends.cpu.relayout import in_torch_order
+from engine.backends.cpu.relayout import contiguous, in_torch_order
 from engine.core.checks import wrap_dims
 from engine.core.layouts import ChannelsLast
 from engine.dispatch import Op, kernel
@@ -135,9 +136,18 @@ def _copying(record: Op) -> Callable[..., Any]:
             found = made(xp, input)
             if found is not NotImplemented:
                 return found
+        elif input.__class__ is np.ndarray and _in_order(input):  # with gaps, as a slice has
+            return contiguous(input)
         return copied(xp, input)
 
     return copy
+
+
+def _in_order(array: Any) -> bool:
+    """Return whether elements lie in the order of the dims, with gaps between them."""
+    steps = [s for s, n in zip(array.strides, array.shape) if n > 1]
+    ordered = all(a > b for a, b in itertools.pairwise(steps)) and steps[-1:] >= [array.itemsize]
+    return ordered and not array.flags.c_contiguous
 
 
 _SHARED = 1 << 18  # elements that are copied by several threads

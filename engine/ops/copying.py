@@ -11,7 +11,7 @@ import numpy as np
 from engine import backends
 from engine.autograd.graph import Node, edge_beside, edge_of, move_retained, registered, requires_grad_of
 from engine.autograd.inplace import check_writable, rebase
-from engine.backends.cpu.relayout import copy_in_format, in_torch_order
+from engine.backends.cpu.relayout import copy_in_format, in_torch_order, write
 from engine.core import dtypes, layouts
 from engine.core.checks import broadcast_shapes, numel, size_of
 from engine.core.device import CPU, device
@@ -461,7 +461,7 @@ def store(array: Any, values: Any, non_blocking: bool = False) -> None:
         with np.errstate(all="ignore"):
             array[...] = values.astype("c8") if values.dtype.kind == "W" else values
     else:
-        array[...] = values
+        write(array, values)
 
 
 def _store_elsewhere(array: Any, values: Any, non_blocking: bool) -> None:

@@ -25,7 +25,7 @@ from engine.tensor import Tensor, wrap
 
 # --- joining
 
-_LARGE = 1 << 14  # elements of the first array from which a join may be shared among threads
+_LARGE = 1 << 14  # elements of the largest array from which a join may be shared among threads
 
 
 @op(promote="default", names=("concat", "concatenate"), channels_last=True, generated="many", out_as="disjoint")
@@ -73,7 +73,7 @@ def cat(xp, tensors, dim: int = 0):
 def joined(xp, arrays, dim):
     """xp.concatenate, row-major as torch's unless all arrays are channels-last."""
     first = arrays[0]
-    if first.size >= _LARGE and all([a.__class__ is np.ndarray for a in arrays]):
+    if max([a.size for a in arrays]) >= _LARGE and all([a.__class__ is np.ndarray for a in arrays]):
         made = relayout.joined(arrays, dim)
         if made is not NotImplemented:
             return made

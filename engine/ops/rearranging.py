@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 from typing import Any
 
 import numpy as np
 
 from engine import backends
 from engine.autograd.graph import name_node
+from engine.backends.cpu import empty, threads
+from engine.backends.cpu.relayout import contiguous, joined
 from engine.core import dtypes
 from engine.core.checks import numel, wrap_dim
 from engine.dispatch import composite, derivative, op, samples
@@ -39,11 +42,11 @@ def repeat(xp, input, repeats):
     spread = [x for r, n in zip(repeats, shape) for x in (r, n)]
     split = [x for n in shape for x in (1, n)]
     wide = xp.broadcast_to(input.reshape(split), spread)
-    return (
-        xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)]).copy()
-        if (wide.size == input.size or not wide.size)
-        else xp.ascontiguousarray(wide).reshape([r * n for r, n in zip(repeats, shape)])
-    )
+    made = [r * n for r, n in zip(repeats, shape)]
+    if type(wide) is np.ndarray and wide.size > input.size:
+        return contiguous(wide).reshape(made)
+    found = xp.ascontiguousarray(wide).reshape(made)
+    return found.copy() if wide.size == input.size or not wide.size else found
 
 
 def repeat_backward(grad, shape, repeats):
@@ -69,7 +72,8 @@ def repeat_backward(grad, shape, repeats):
 def repeat_each(xp, input, repeats: int, dim: int):
     """Each entry of `dim` beside itself.  input (*, n, *) -> (*, n, repeats, *)."""
     shape = (*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :])
-    return xp.broadcast_to(xp.expand_dims(input, dim + 1), shape).copy("C")
+    wide = xp.broadcast_to(xp.expand_dims(input, dim + 1), shape)
+    return contiguous(wide) if type(wide) is np.ndarray else wide.copy("C")
 
 
 @composite(recorded="size")
@@ -220,12 +224,43 @@ def roll(xp, input, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] |
     if not shifts:
         raise RuntimeError("`shifts` required")
     if not dims and len(shifts) == 1:
+        if type(input) is np.ndarray:
+            return _rolled(input.reshape(-1), shifts, (0,)).reshape(input.shape)
         return xp.roll(input, shifts[0])
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     if not input.ndim:
         raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
-    return xp.roll(input, shifts, tuple(wrap_dim(d, input.ndim) for d in dims))
+    dims = tuple(wrap_dim(d, input.ndim) for d in dims)
+    return _rolled(input, shifts, dims) if type(input) is np.ndarray else xp.roll(input, shifts, dims)
+
+
+_SHARE = 1 << 20  # bytes from which threads share the corners
+
+
+def _rolled(input: np.ndarray, shifts: tuple[int, ...], dims: tuple[int, ...]) -> np.ndarray:
+    """`roll` of a numpy array: the two ends of a dim change places, or the corners of several dims."""
+    by = {d: builtins.sum(s for s, dim in zip(shifts, dims) if dim == d) % (input.shape[d] or 1) for d in {*dims}}
+    ends = {d: [(slice(s), slice(-s, None)), (slice(s, None), slice(-s))] for d, s in by.items() if s}
+    if len(ends) == 1:
+        ((d, ((_, first), (_, rest))),) = ends.items()
+        before = (slice(None),) * d
+        found = joined([input[*before, first], input[*before, rest]], d)
+        if found is not NotImplemented:
+            return found  # type: ignore[no-any-return]
+    made = empty(input.shape, input.dtype)
+
+    def copy(corner: tuple[tuple[slice, slice], ...]) -> None:
+        made[tuple(to for to, _ in corner)] = input[tuple(of for _, of in corner)]
+
+    whole = [(slice(None), slice(None))]
+    corners = list(itertools.product(*[ends.get(d, whole) for d in range(input.ndim)]))
+    if input.nbytes > _SHARE:
+        threads.run(copy, corners)
+    else:
+        for corner in corners:
+            copy(corner)
+    return made
 
 
 @composite()

@@ -52,6 +52,7 @@ __all__ = [
     "runs",
     "taken",
     "to_channels_last",
+    "write",
 ]
 
 FEW = 1 << 14  # elements below which numpy's copy is as fast
@@ -81,6 +82,8 @@ class Providers(Slots):
     taken: Slot[Callable[[np.ndarray, np.ndarray, int], Any] | None] = None
     # transposed(target, source): target[...] = source of transposed matrices; False where that is left to numpy
     transposed: Slot[Callable[[np.ndarray, np.ndarray], bool] | None] = None
+    # written(target, source): target[...] = source, of one shape; False where that is left to numpy
+    written: Slot[Callable[[np.ndarray, np.ndarray], bool] | None] = None
     # joined(arrays, axis): arrays one after the other along a dim, in C order, or NotImplemented
     joined: Slot[Callable[[Sequence[np.ndarray], int], Any] | None] = None
 
@@ -157,6 +160,17 @@ def joined(arrays: Sequence[np.ndarray], axis: int) -> Any:
     if sum(a.size for a in arrays) < _TAKEN or threads.get_num_threads() == 1 or providers.joined is None:
         return NotImplemented
     return providers.joined(arrays, axis)
+
+
+def write(target: np.ndarray, source: np.ndarray) -> None:
+    """target[...] = source: of large parts of arrays, as a slice has them, threads write a part each."""
+    if target.size >= _TAKEN and providers.written and threads.get_num_threads() > 1 and target.dtype == source.dtype:
+        spread = source if source.shape == target.shape else np.broadcast_to(source, target.shape)
+        ahead = min(target.strides) > 0 and min(spread.strides) >= 0
+        gaps = not (target.flags.c_contiguous and spread.flags.c_contiguous)
+        if ahead and gaps and not np.may_share_memory(target, source) and providers.written(target, spread):
+            return
+    target[...] = source
 
 
 @functools.cache

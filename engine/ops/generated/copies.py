@@ -424,10 +424,12 @@ _joins: LRU[Any, Any] = LRU(4096)
 
 
 def joined(arrays: Sequence[Any], dim: int) -> Any:
-    """Arrays of one shape one after the other along a dim, shared among threads, or NotImplemented."""
+    """Arrays one after the other along a dim, shared among threads, or NotImplemented."""
     first = arrays[0]
-    if len(arrays) > _TOGETHER or any(a.shape != first.shape for a in arrays) or not _fit(arrays):
+    if len(arrays) > _TOGETHER or not _fit(arrays):
         return NotImplemented
+    if any(a.shape != first.shape for a in arrays):
+        return _joined_apart(arrays, dim)
     n = first.shape[dim]
     shape = (*first.shape[:dim], n * len(arrays), *first.shape[dim + 1 :])
 
@@ -449,8 +451,75 @@ def joined(arrays: Sequence[Any], dim: int) -> Any:
     return nested("join", entry, build, join, plain, count, f"uint{8 * first.itemsize}")
 
 
+def _joined_apart(arrays: Sequence[Any], dim: int) -> Any:
+    """`joined` of arrays of other sizes along the dim, each by itself."""
+    first = arrays[0]
+    sizes = [a.shape[dim] for a in arrays]
+    shape = (*first.shape[:dim], sum(sizes), *first.shape[dim + 1 :])
+    if any((*a.shape[:dim], *a.shape[dim + 1 :]) != (*shape[:dim], *shape[dim + 1 :]) for a in arrays):
+        return NotImplemented
+    made = _made(shape, first.dtype, prod(shape))
+    for a, end in zip(arrays, accumulate(sizes)):
+        place = (slice(None),) * dim + (slice(end - a.shape[dim], end),)
+        found = _moved_to(made, place, a, (end - a.shape[dim]) * prod(shape[dim + 1 :]))
+        if found is not NotImplemented:
+            made[place] = found
+    return made
+
+
+def _moved_to(made: Any, place: tuple[slice, ...], array: Any, start: int) -> Any:
+    """Write an array to a place of `made`, from its element `start` on; return NotImplemented, or what is still to be
+    written there."""
+    to = [s // made.itemsize for s in made.strides]
+    key = made.itemsize, array.shape, array.strides, made.strides, start
+    entry, build, numbers, count, each = _joins.made(key, lambda: _move([array], to, [start]))
+
+    def copy(built: Any) -> Any:
+        built([array, made, *numbers], count, each)
+        return made[place]
+
+    def plain() -> Any:
+        other = _made(made.shape, made.dtype, made.size)
+        other[place] = array
+        return other[place]
+
+    found = nested("join", entry, build, copy, plain, count, f"uint{8 * made.itemsize}")
+    if found is NotImplemented:
+        return array
+    return NotImplemented if found.base is made or np.shares_memory(found, made) else found
+
+
+def written(target: Any, source: Any) -> bool:
+    """target[...] = source of one type, in memory that they do not share; False where that is left to numpy."""
+    item, to = target.itemsize, [s // target.itemsize for s in target.strides]
+    if item not in (1, 2, 4, 8) or target.dtype.hasobject or any(s % item for s in (*target.strides, *source.strides)):
+        return False
+    key = item, target.shape, source.strides, target.strides
+    entry, build, numbers, count, each = _joins.made(key, lambda: _move([source], to, [0]))
+
+    def copy(built: Any) -> Any:
+        built([source, target, *numbers], count, each)
+        return target
+
+    def plain() -> Any:
+        other = np.lib.stride_tricks.as_strided(np.empty(1 + _last(target), target.dtype), target.shape, target.strides)
+        other[...] = source
+        return other
+
+    found = nested("write", entry, build, copy, plain, count, f"uint{8 * item}")
+    if found is not NotImplemented and found is not target:
+        target[...] = found
+    return found is not NotImplemented
+
+
+def _last(array: Any) -> int:
+    """The place of the last element behind the first."""
+    return sum(s // array.itemsize * (n - 1) for s, n in zip(array.strides, array.shape))
+
+
 if processor.available():
     relayout.providers.joined = joined
+    relayout.providers.written = written
 
 
 def _fit(arrays: Sequence[Any]) -> bool:

@@ -102,8 +102,39 @@ def test_large_arrays_are_joined_by_all_threads(monkeypatch: pytest.MonkeyPatch)
     a, b = engine.tensor(x), engine.tensor(x[:, 1:])
     assert np.array_equal(engine.stack([a, a], -1).numpy(), np.stack([x, x], -1))
     assert np.array_equal(engine.cat([a, b], 1).numpy(), np.concatenate([x, x[:, 1:]], 1))
-    for given in ([x, x[:, 1:]], [x, x.astype("f8")], [x.astype("c16")] * 2, [x[:1, :1]] * 2):
+    for given, dim in (([x, x[:, 1:]], 1), ([x[..., :3], x[..., 1:]], 2), ([x[:1], x, x[:2].copy()], 0)):
+        for _ in range(2):
+            made = relayout.joined(given, dim)
+            assert made.flags.c_contiguous and np.array_equal(made, np.concatenate(given, dim))
+    for given in ([x, x[:, 1:, 1:]], [x, x.astype("f8")], [x.astype("c16")] * 2, [x[:1, :1]] * 2):
         assert relayout.joined(given, 1) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "bool", "complex64"])
+def test_parts_of_large_arrays_are_written_by_all_threads(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout.threads, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(relayout, "_TAKEN", 1 << 12)
+    (values,) = arrays((300, 400))
+    target, source = np.zeros((300, 400), dtype), (values * 9).astype(dtype)
+    all_ = slice(None)
+    parts = [
+        ((all_, slice(3, None)), (all_, slice(3, None))),
+        ((slice(None, None, 2),), (slice(1, None, 2),)),
+        ((all_, slice(None, None, 2)), (all_, slice(200))),
+        ((all_, slice(1, None)), (slice(1), slice(1, None))),  # a row, a column and a number for all
+        ((all_, slice(1, None)), (all_, slice(1))),
+        ((all_, slice(1, None)), (slice(1), slice(1))),
+        ((all_, slice(None, None, -1)), (all_, all_)),
+    ]
+    for place, of in parts:
+        for part in (source[of], source[::-1][of]):
+            want = target.copy()
+            want[place] = part
+            relayout.write(target[place], part)
+            assert np.array_equal(target, want)
+    before = target.copy()
+    relayout.write(target[1:, 1:], target[:-1, :-1])  # memory that both share
+    assert np.array_equal(target[1:, 1:], before[:-1, :-1])
 
 
 def test_views_are_joined_by_a_direct_launch(monkeypatch: pytest.MonkeyPatch) -> None:
