@@ -597,16 +597,21 @@ def eye(
         return finish(xp.eye(n, m, dtype=target), requires_grad, out)
 
 
-def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, inside_of: Any) -> Tensor:
-    """The places where `inside_of(row number, column number)`, row by row.  -> (2, count)."""
+def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, lower: bool, offset: int) -> Tensor:
+    """The places of a triangle, row by row.  -> (2, count)."""
     for size, name in ((row, "row"), (col, "col")):
         if size < 0:
             raise RuntimeError(f"{name} must be non-negative, got{size}")
     target = numpy_dtype(dtype, dtypes.int64)
     xp, where = place_of(where)
+    edge = np.clip(np.arange(row) + (offset + lower), 0, col)  # of each row the first column to the right of the edge
+    counts = edge if lower else col - edge
+    ends = counts.cumsum()
+    made = np.empty((2, int(ends[-1]) if row else 0), target)
+    made[0] = np.repeat(np.arange(row, dtype=target), counts)
+    made[1] = np.arange(made.shape[1]) - np.repeat(ends - col if not lower else ends - counts, counts)
     with inside(xp, where):
-        mask = inside_of(xp.arange(row).reshape(-1, 1), xp.arange(col))
-        return wrap(xp.stack(xp.nonzero(mask)).astype(target))
+        return wrap(xp.asarray(made))
 
 
 @composite(method=False)
@@ -614,7 +619,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None
     """Row and column numbers of the lower triangle of a matrix, row by row.  -> (2, count)."""
     if layout is not None:
         dense_only("tril_indices", layout)
-    return _triangle_indices(row, col, dtype, device, lambda i, j: j - i <= offset)
+    return _triangle_indices(row, col, dtype, device, True, offset)
 
 
 @composite(method=False)
@@ -622,4 +627,4 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype=None, device=None
     """Row and column numbers of the upper triangle of a matrix, row by row.  -> (2, count)."""
     if layout is not None:
         dense_only("triu_indices", layout)
-    return _triangle_indices(row, col, dtype, device, lambda i, j: j - i >= offset)
+    return _triangle_indices(row, col, dtype, device, False, offset)

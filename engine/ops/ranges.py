@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import operator
 import warnings
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.cpu import empty, threads
 from engine.core import dtypes
 from engine.dispatch import composite
 from engine.dispatch.arguments import argument_error
@@ -180,8 +182,10 @@ def _line(xp: Any, start: Any, end: Any, steps: Any, target: Any) -> Any:
         return xp.full(1, number_for(start, target), target)
     # As torch: a step in the working precision, the upper half counted back from the end, each element rounded once (it
     # uses fused multiply-add); float32 products are exact in float64.
-    index = xp.arange(steps)
     half = steps // 2
+    if xp is np and target == np.float32 and steps >= _MANY and not _complex(start, end):
+        return _long_line(float_(start), float_(end), steps)
+    index = xp.arange(steps)
     if target.kind in "iu":
         start, end = _cut(start, target), _cut(end, target)
         step = (end - start) / (steps - 1)  # in two parts, whose products with an index are exact: as torch, round once
@@ -198,6 +202,35 @@ def _line(xp: Any, start: Any, end: Any, steps: Any, target: Any) -> Any:
             up, down = up.astype(target), down.astype(target)
         low, high = up + float_(target.type(start)), float_(target.type(end)) - down
     return xp.concatenate([low, high]).astype(target)
+
+
+_MANY = 1 << 15  # elements of a line that are made in blocks
+
+
+def _complex(*values: Any) -> bool:
+    return any(isinstance(v, builtins.complex) for v in values)
+
+
+def _long_line(start: float, end: float, steps: int) -> np.ndarray:
+    """The float32 line of `_line`, in blocks and on all threads."""
+    made, half = empty((steps,), np.float32), steps // 2
+    step = float_((np.float32(end) - np.float32(start)) / np.float32(steps - 1))
+    first, last = float_(np.float32(start)), float_(np.float32(end))
+
+    def fill(piece: tuple[int, int]) -> None:
+        index = np.arange(*piece, dtype="float64")
+        if piece[0] < half:
+            index *= step
+            index += first
+        else:
+            np.subtract(steps - 1, index, out=index)
+            index *= step
+            np.subtract(last, index, out=index)
+        made[slice(*piece)] = index
+
+    edges = [*builtins.range(0, half, _MANY), *builtins.range(half, steps, _MANY), steps]
+    threads.run(fill, list(itertools.pairwise(edges)))
+    return made
 
 
 def _cut(value: Any, target: Any) -> Any:

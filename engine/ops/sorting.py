@@ -5,8 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from engine import backends
 from engine.autograd.versions import guard, own
+from engine.backends.cpu import threads
 from engine.core import dtypes
 from engine.core.checks import wrap_dim
 from engine.dispatch import composite, derivative, op, overload, samples
@@ -16,6 +19,7 @@ from engine.ops.pointwise.arithmetic import keep_where, refuse
 from engine.ops.reduction import nonempty
 from engine.tensor import Tensor, wrap
 
+_SEARCHED = 1 << 12  # values that a thread looks up at once
 _PACKED = 1024  # elements from which keys, ten calls more, are sorted sooner
 
 
@@ -442,13 +446,11 @@ def unique(
     xp = backends.xp_of(array)
     axis = None if dim is None else wrap_dim(dim, array.ndim)
     _with_dims(array, dim)
-    found = xp.unique(array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
-    values, inverse, counts = found[0], found[1], found[2]
-    results = [values]
+    asked = dict(return_inverse=bool(return_inverse), return_counts=bool(return_counts))
+    found = xp.unique(array, axis=axis, equal_nan=False, **asked)
+    results = list(found) if True in asked.values() else [found]
     if return_inverse:
-        results.append(inverse.reshape(array.shape if axis is None else (array.shape[axis],)))
-    if return_counts:
-        results.append(counts)
+        results[1] = results[1].reshape(array.shape if axis is None else (array.shape[axis],))
     return _results(results)
 
 
@@ -518,16 +520,28 @@ def search_sorted(xp, sorted_sequence, input, right: bool, sorter=None, out_int3
     if sorter is not None:
         sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, -1)
     side = "right" if right else "left"
-    if sorted_sequence.ndim == 1:
-        found = xp.searchsorted(sorted_sequence, input, side=side)
-    else:
+    many = isinstance(input, np.ndarray) and input.size >= _SEARCHED
+    if sorted_sequence.ndim > 1:
         count = prod(sorted_sequence.shape[:-1])
         rows = sorted_sequence.reshape(count, sorted_sequence.shape[-1])
         values = input.reshape(count, input.shape[-1])
-        found = xp.empty(values.shape, "int64")
-        for i in range(rows.shape[0]):
-            found[i] = xp.searchsorted(rows[i], values[i], side=side)
-        found = found.reshape(input.shape)
+    elif many:
+        values = input.reshape(-1)
+        values = np.array_split(values, -(-input.size // _SEARCHED))
+        rows = [sorted_sequence] * len(values)
+    else:
+        return xp.searchsorted(sorted_sequence, input, side=side).astype("int32" if out_int32 else "int64")
+    found = xp.empty(input.shape, "int64")
+    made = found.reshape(values.shape) if sorted_sequence.ndim > 1 else np.array_split(found.reshape(-1), len(values))
+
+    def search(i: int) -> None:
+        made[i][...] = xp.searchsorted(rows[i], values[i], side=side)
+
+    if many:
+        threads.run(search, list(range(len(rows))))
+    else:
+        for i in range(len(rows)):
+            search(i)
     return found.astype("int32" if out_int32 else "int64")
 
 

@@ -93,3 +93,22 @@ def test_factories_make_what_they_make_on_the_default_device(name: str) -> None:
     with engine.device("meta"):
         assert FACTORIES[name]().device.type == "meta"
     assert FACTORIES[name]().device.type == "cpu"
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 5])
+@pytest.mark.parametrize("columns", [0, 1, 4, 7])
+def test_places_of_triangles(rows: int, columns: int) -> None:
+    for offset in (-9, -3, -1, 0, 1, 2, 8):
+        whole = np.ones((rows, columns))
+        for found, of in ((engine.tril_indices, np.tril), (engine.triu_indices, np.triu)):
+            got = found(rows, columns, offset)
+            assert got.dtype == engine.int64 and np.array_equal(got.numpy(), np.nonzero(of(whole, offset)))
+
+
+def test_long_lines_are_those_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    for steps in (1 << 15, 100_001):
+        made = engine.linspace(-1.3, 7.7, steps)
+        with monkeypatch.context() as here:
+            here.setattr("engine.ops.ranges._MANY", 1 << 60)
+            want = engine.linspace(-1.3, 7.7, steps)
+        assert engine.equal(made, want) and made[-1] == engine.tensor(7.7)

@@ -129,3 +129,28 @@ def test_gradients_of_packed_orders() -> None:
     for values, index in (x.sort(1, True), x.topk(4, 1), x.kthvalue(4, 1, True), x.median(1, True)):
         (grad,) = engine.autograd.grad((values * 2).sum(), x)
         assert np.array_equal(grad.numpy(), engine.zeros(30, 90).scatter(1, index, 2.0).numpy())
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_many_values_are_looked_up_by_all_threads(right: bool) -> None:
+    rng = np.random.default_rng(1)
+    edges, values = np.sort(rng.standard_normal(50)), rng.standard_normal((70, 3 * sorting._SEARCHED // 50))
+    side = "right" if right else "left"
+    found = engine.bucketize(engine.tensor(values), engine.tensor(edges), right=right)
+    assert np.array_equal(found.numpy(), np.searchsorted(edges, values, side)) and found.dtype == engine.int64
+    rows = np.sort(rng.standard_normal((70, 9)), 1)
+    found = engine.searchsorted(engine.tensor(rows), engine.tensor(values), right=right, out_int32=True)
+    want = [np.searchsorted(row, value, side) for row, value in zip(rows, values)]
+    assert np.array_equal(found.numpy(), want) and found.dtype == engine.int32
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("dim", [None, 0])
+def test_unique_gives_what_is_asked(inverse: bool, counts: bool, dim: int | None) -> None:
+    x = np.array([[3, 1], [1, 2], [3, 1]])
+    found = engine.unique(engine.tensor(x), return_inverse=inverse, return_counts=counts, dim=dim)
+    got = [found] if isinstance(found, engine.Tensor) else list(found)
+    values, places, numbers = np.unique(x, return_inverse=True, return_counts=True, axis=dim)
+    want = [values, *[places.reshape(x.shape if dim is None else 3)] * inverse, *[numbers] * counts]
+    assert len(got) == len(want) and all(np.array_equal(a.numpy(), b) for a, b in zip(got, want))
