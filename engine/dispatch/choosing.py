@@ -78,7 +78,9 @@ def large_kernel(record: Op) -> Explained:
                 return record.kernel(xp, *args, **kwargs)
         if route is None and least and args[0].__class__ is plain and size(args) < least:
             if inquiry is not None:
-                return inquiry.take("numpy", f"{_elements(record, args)}; other kernels than generated code from {least}")
+                return inquiry.take(
+                    "numpy", f"{_elements(record, args)}; other kernels than generated code from {least}"
+                )
             return record.kernel(xp, *args, **kwargs)
         if route != "blocks":
             library = onednn_kernels()

@@ -42,7 +42,7 @@ def _euclidean_formula(
     return first, (x2 * ratio.sum(-1, True) - matmul(ratio, x1)).sum_to_size(x2_shape)
 
 
-@op(public=False, method=False, node="CdistBackward0", large=4096)
+@op(public=False, method=False, node="CdistBackward0", large=1 << 16, large_by=("x1", "x2"))
 @joint_derivative("x1", "x2", by=_euclidean_formula)
 @samples(
     lambda t: [
@@ -59,8 +59,22 @@ def euclidean_cdist(xp, x1, x2, by_product=False):
     """
     if not by_product:
         return _differences(xp, x1, x2, lambda diff: xp.sqrt((diff * diff).sum(-1)))
-    squares = (x1 * x1).sum(-1)[..., :, None] + (x2 * x2).sum(-1)[..., None, :]
-    return xp.sqrt(xp.maximum(squares - 2 * xp.matmul(x1, xp.swapaxes(x2, -1, -2)), 0))
+    first, second = (x1 * x1).sum(-1)[..., :, None], (x2 * x2).sum(-1)[..., None, :]
+    product = xp.matmul(x1, xp.swapaxes(x2, -1, -2))
+
+    def finish(rows: slice) -> None:
+        part = product[..., rows, :]
+        part *= 2
+        xp.subtract(first[..., rows, :] + second, part, out=part)
+        xp.maximum(part, 0, out=part)
+        xp.sqrt(part, out=part)
+
+    share = getattr(xp, "share", None)
+    if share is None:
+        finish(slice(None))
+    else:
+        share(finish, product.shape[-2], product.size)
+    return product
 
 
 def _cdist_slope(grad: Tensor, x1: Tensor, x2: Tensor, p: float) -> Tensor:

@@ -12,7 +12,7 @@ from engine.autograd.graph import name_node
 from engine.autograd.versions import guard, guard_again, own
 from engine.backends.cpu import empty, threads
 from engine.core import dtypes
-from engine.core.checks import broadcast_shapes
+from engine.core.checks import broadcast_shapes, wrap_dim
 from engine.core.grad_mode import no_grad
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.activation import choose, logsigmoid
@@ -384,9 +384,13 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8):
     if not common.is_floating_point:
         raise RuntimeError("expected common dtype to be floating point, yet common dtype is " + _scalar(common))
     shape = broadcast_shapes(x1.shape, x2.shape)
-    x1, x2 = x1.to(common).expand(shape), x2.to(common).expand(shape)
+    along = wrap_dim(dim, len(shape)) if shape else 0
     unit = []
-    for x in (x1, x2):
+    for x in (x1, x2):  # each as it is but for the dim itself: of all pairs of vectors a length is found once
+        own = [1] * (len(shape) - x.dim()) + list(x.shape)
+        if shape:
+            own[along] = shape[along]
+        x = x.to(common).expand(own)
         size = x.norm(2, dim=dim, keepdim=True).clone() if x.dim() else x.abs().clone()
         with no_grad():
             size.clamp_(min=eps)

@@ -315,3 +315,18 @@ def test_static_looks_at_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     small = engine.ones(64)
     for _ in range(600):
         small * small
+
+
+def test_the_size_of_a_call_is_that_of_its_result() -> None:
+    """A column and a row of few elements are many once they are broadcast: another kernel than numpy's is asked."""
+    column, row, mask = engine.randn(1, 400, 1), engine.randn(300, 1, 1), engine.randn(400, 2) > 0
+    many = engine.randn(300, 400, 2)
+    calls = [lambda: column + row, lambda: engine.maximum(column, row), lambda: column < row]
+    calls += [lambda: engine.where(mask, many, many), lambda: engine.addcmul(column, column, row)]
+    calls += [lambda: engine.lerp(column, row, 0.3), lambda: engine.atan2(column, row), lambda: column[0] + many]
+    for call in calls:
+        assert "elements; other kernels" not in str(engine.explain(call)), engine.explain(call)
+    assert "120 elements; other kernels from" in str(engine.explain(lambda: column[:, :40] + row[:3]))
+    assert choosing.result_size((np.ones((3, 1)), 2.0, np.ones((1, 4)))) == 12
+    with pytest.raises(RuntimeError, match="must match the size of tensor b"):
+        engine.randn(300) + engine.randn(400)

@@ -52,6 +52,22 @@ def test_cosine_similarity_broadcasts_first() -> None:
     matches(F.cosine_similarity(x, engine.tensor(2.0)), [0.92582010, 0.57735027])
 
 
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((5, 1, 3), (1, 4, 3)), ((5, 1, 3), (4, 1)), ((2, 3, 4), (4,))])
+@pytest.mark.parametrize("dim", [-1, 0])
+def test_cosine_similarity_of_all_pairs(shapes: tuple[tuple[int, ...], ...], dim: int) -> None:
+    engine.manual_seed(1)
+    x, y = (engine.randn(s, requires_grad=True) for s in shapes)
+    found = F.cosine_similarity(x, y, dim=dim)
+    a, b = np.broadcast_arrays(x.detach().numpy(), y.detach().numpy())
+    want = (a * b).sum(dim) / np.sqrt((a * a).sum(dim) * (b * b).sum(dim))
+    np.testing.assert_allclose(found.detach().numpy(), want, rtol=1e-5, atol=1e-6)
+    found.sum().backward()
+    assert x.grad.shape == x.shape and y.grad.shape == y.shape
+    step = engine.randn(x.shape) * 1e-3
+    ahead, behind = (F.cosine_similarity(x + s, y, dim=dim).sum() for s in (step, -step))
+    assert float((ahead - behind) / 2) == pytest.approx(float((x.grad * step).sum()), rel=2e-2, abs=2e-5)
+
+
 def test_the_norm_that_counts_has_no_gradient() -> None:
     x = engine.tensor([1.0, 0.0], requires_grad=True)
     norm = engine.linalg.vector_norm(x, 0)
