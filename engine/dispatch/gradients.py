@@ -4,8 +4,8 @@ Note [Gradients over arrays]
 A backward pass that records nothing computes with numbers only, yet its formulas work on Tensors, which on small
 tensors costs several times the arithmetic.  So the ops of small everyday graphs say `@array_derivative`: their nodes
 have a second method, `arrays`, which does what `apply` does with numpy arrays in and out.  It serves one gradient of
-float32 or float64, of at most SMALL elements (of any number where the formulas are `moving`), where all that it reads
-is of that dtype, and returns None for anything else: then the engine makes Tensors and calls `apply`.  A joint formula
+float32 or float64, of at most SMALL elements (of any number where the formulas are `moving` and nothing was broadcast),
+where all that it reads is of that dtype, and returns None for anything else: then the engine makes Tensors and calls `apply`.  A joint formula
 (`by`) returns NotImplemented for what it leaves to `apply`.  A test compares the two for every sample of these ops.
 """
 
@@ -231,7 +231,10 @@ def arrays_source(record: Op) -> str:
         w(f"if g_{p} is NotImplemented or g_{p} is None: return None", deep + 1)
         w(f"g_{p} = np.asarray(g_{p})", deep + 1)
         if p in plan.back:
-            w(f"if g_{p}.shape != s_{p}: g_{p} = summed_to(g_{p}, s_{p})", deep)
+            w(f"if g_{p}.shape != s_{p}:", deep)
+            if moves:
+                w(f"if g_{p}.size > SMALL: return None", deep + 1)
+            w(f"g_{p} = summed_to(g_{p}, s_{p})", deep + 1)
     w("except RuntimeWarning:")
     w("return None", 1)
     if record.joint:
