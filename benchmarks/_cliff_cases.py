@@ -167,6 +167,11 @@ def scores(r: Random) -> tuple[int, ...]:
     return r.choice(((64, 1000), (1, 8400), (1, 50257), (16, 128)))
 
 
+def points(r: Random) -> tuple[int, ...]:
+    """Draw (N, D) of which all pairs are made."""
+    return r.choice(((256, 64), (2048, 16), (4096, 3), (64, 300), (900, 4)))
+
+
 # --- ops of one tensor
 
 UNARY = "abs exp log1p sin cos tanh sigmoid erf sqrt rsqrt log square floor round sign reciprocal expm1 atan sinh asinh"
@@ -233,11 +238,11 @@ for _name, _text, _shape in (
     ("layer scale", "x * x[:1, :1]", tokens),
     ("product of middle dims", "x * x.mean((2, 3), keepdim=True)", image),
     ("difference of rows", "x[:, 1:] - x[:, :-1]", tokens),
-    ("differences of all pairs", "x[:, :, None] - x[:, None]", rows),
-    ("extremes of all pairs", "t.minimum(x[:, :, None], x[:, None])", rows),
-    ("where of all pairs", "t.where(x[:, :, None] > x[:, None], x[:, :, None], x[:, None])", rows),
-    ("cosines of all pairs", "F.cosine_similarity(x[:, None], x[None, :64], dim=-1)", rows),
-    ("distances of all pairs", "t.cdist(x, x[:64] + 1)", rows),
+    ("differences of all pairs", "x[:, :, None] - x[:, None]", points),
+    ("extremes of all pairs", "t.minimum(x[:, :, None], x[:, None])", points),
+    ("where of all pairs", "t.where(x[:, :, None] > x[:, None], x[:, :, None], x[:, None])", points),
+    ("cosines of all pairs", "F.cosine_similarity(x[:, None], x[None, :64], dim=-1)", points),
+    ("distances of all pairs", "t.cdist(x, x[:64] + 1)", points),
     ("remainder", "x % 0.7", anything),
     ("fmod", "t.fmod(x, 0.7)", anything),
     ("frac", "x.frac()", anything),
@@ -251,7 +256,6 @@ for _name, _text, _shape in (
     ("roll of the last dim", "t.roll(x, 3, -1)", anything),
     ("roll of all", "t.roll(x, 3)", anything),
     ("cat of other sizes", "t.cat((x[:, :1], x), 1)", anything),
-    ("cat of the last dim", "t.cat((x, x[..., :3]), -1)", anything),
     ("clone of a slice", "x[:, 1:].clone()", anything),
     ("copy of narrower rows", "x[..., 1:].contiguous()", anything),
     ("outer product", "x[:, :, None] * x[:, None]", rows),
@@ -313,10 +317,11 @@ for _name, _text in (
     ("floor_divide", "x // 0.3"),
     ("write to a slice", "t.empty_like(x)[..., 1:].copy_(x[..., :-1])"),
     ("bucketize", "t.bucketize(x, t.linspace(-2, 2, 30))"),
-    ("linspace", "t.linspace(-1, 1, x.numel())"),
-    ("bits of integers", "(lambda i: (i & 7) ^ (i | 3))((x * 9).long())"),
+    ("cat of the last dim", "t.cat((x, x[..., :3]), -1)"),
+    ("linspace", "t.linspace(-1, 1, x.shape[-1])"),
     ("comparison of all pairs", "x.reshape(-1)[:900, None] > x.reshape(-1)[:900]"),
     ("tile of few elements", "x.reshape(-1)[:8].repeat(x.numel() // 8)"),
     ("places of a triangle", "t.tril_indices(x.shape[-1], x.shape[-1])"),
 ):
     of_one(_name, _text, anything, gradients=False)
+of_one("bits of integers", "(x & 7) ^ (x | 3)", kind="i100", gradients=False)

@@ -5,8 +5,9 @@ A backward pass that records nothing computes with numbers only, yet its formula
 tensors costs several times the arithmetic.  So the ops of small everyday graphs say `@array_derivative`: their nodes
 have a second method, `arrays`, which does what `apply` does with numpy arrays in and out.  It serves one gradient of
 float32 or float64, of at most SMALL elements (of any number where the formulas are `moving` and nothing was broadcast),
-where all that it reads is of that dtype, and returns None for anything else: then the engine makes Tensors and calls `apply`.  A joint formula
-(`by`) returns NotImplemented for what it leaves to `apply`.  A test compares the two for every sample of these ops.
+where all that it reads is of that dtype, and returns None for anything else: then the engine makes Tensors and calls
+`apply`.  A joint formula (`by`) returns NotImplemented for what it leaves to `apply`.  A test compares the two for
+every sample of these ops.
 """
 
 from __future__ import annotations

@@ -10,7 +10,18 @@ from engine.kernels.form import Kernel, Value, both, where
 from engine.kernels.jobs import Jobs, least
 from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["TRANSPOSED", "added_at", "copied", "looked_up", "moved", "outside", "placed", "taken", "transposed"]
+__all__ = [
+    "TRANSPOSED",
+    "added_at",
+    "copied",
+    "joined",
+    "looked_up",
+    "moved",
+    "outside",
+    "placed",
+    "taken",
+    "transposed",
+]
 
 TRANSPOSED = (
     *("source", "target", "rows", "columns", "inner", "step_outer", "step_inner", "step_column"),
@@ -46,6 +57,37 @@ def copied(dims: int, width: int, apart: int = 0) -> Callable[[str], Kernel]:
             else:
                 with k.each(n) as j:
                     k.store(out, own * n + j, k.load(x, start + step * j))
+        return k
+
+    return write
+
+
+@functools.cache
+def joined(widths: Sequence[int]) -> Callable[[str], Kernel]:
+    """Parts (lines, n), (lines, m) ... -> (lines, n + m + ...).  Rows are of `several` lines each.
+
+    widths: n, m ... where a line is written out, else 0.  Strides of lines are in elements.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("joined", "rows")
+        parts = [k.array(f"x{n}", type) for n in range(len(widths))]
+        out = k.array("out", type, True)
+        several, total = k.scalar("several", "index"), k.scalar("total", "index")
+        sizes = [(k.scalar(f"n{n}", "index"), k.scalar(f"apart{n}", "index")) for n in range(len(widths))]
+        with k.loop(0, several) as at:
+            line = k.index * several + at
+            to = line * total
+            for x, width, (n, apart) in zip(parts, widths, sizes):
+                start = line * apart
+                if width:
+                    values = [k.load(x, start + place) for place in range(width)]
+                    for place, value in enumerate(values):
+                        k.store(out, to + place, value)
+                else:
+                    with k.each(n) as j:
+                        k.store(out, to + j, k.load(x, start + j))
+                to = to + n
         return k
 
     return write

@@ -34,7 +34,9 @@ _CODES = {
     "index": "q",
 }
 SHARE = 1 << 15  # elements' worth of much work (some hundred operations each) that another thread is woken for
-OPERATIONS = 1 << 19  # the same of any work, in operations and arrays: 3 to 8 us
+# The same of any work, in operations and arrays: 2 to 4 us.  A thread that has waited for 200 us takes 20 more, but what
+# one thread wrote another reads slowly: gelu(x * 2 + 1) * x of 65,536 elements takes 55 us with twice as many, 35 so.
+OPERATIONS = 1 << 18
 LINE = 12  # operations of a loop over one line of a map
 PIECES = 4  # a thread, so that one that is held up leaves little
 
@@ -49,8 +51,11 @@ class Built:
         self.kernel, self.entry = kernel, entry
         self.address = address(entry)
         self.operations = operations(kernel, known)  # of an element
-        arrays = sum(isinstance(p, Array) for p in kernel.parameters)  # whose memory is half of the time
-        self.alone = OPERATIONS // (self.operations + arrays)  # elements that are too few to be shared
+        wide = ("int64", "uint64", "float64", "index")  # of which a line of the cache has half as many
+        arrays = sum(1 + (p.type in wide) for p in kernel.parameters if isinstance(p, Array))
+        self.alone = OPERATIONS // (
+            self.operations + arrays
+        )  # elements too few to be shared; memory is half of the time
         if llvm_ir.serial(kernel):
             self.alone = 1 << 62
         parts = []

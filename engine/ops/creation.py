@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from contextlib import nullcontext
 from typing import Any
 
@@ -597,6 +598,25 @@ def eye(
         return finish(xp.eye(n, m, dtype=target), requires_grad, out)
 
 
+_FEW_PLACES = 1 << 13  # of a matrix whose triangle's places are remembered
+
+
+def _places(row: int, col: int, target: Any, lower: bool, offset: int) -> np.ndarray:
+    """The places of a triangle, row by row.  (2, count)"""
+    edge = np.arange(offset + lower, offset + lower + row)  # of each row the first column to the right of the edge
+    np.maximum(np.minimum(edge, col, out=edge), 0, out=edge)
+    counts = edge if lower else col - edge
+    ends = counts.cumsum()
+    rows = np.arange(row, dtype=target).repeat(counts)
+    made = np.empty((2, rows.size), target)
+    made[0] = rows
+    np.subtract(np.arange(rows.size), (ends - (counts if lower else col)).take(rows), out=made[1], casting="unsafe")
+    return made
+
+
+_small_triangle = functools.lru_cache(64)(_places)
+
+
 def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, lower: bool, offset: int) -> Tensor:
     """The places of a triangle, row by row.  -> (2, count)."""
     for size, name in ((row, "row"), (col, "col")):
@@ -604,12 +624,8 @@ def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, lower: bool, o
             raise RuntimeError(f"{name} must be non-negative, got{size}")
     target = numpy_dtype(dtype, dtypes.int64)
     xp, where = place_of(where)
-    edge = np.clip(np.arange(row) + (offset + lower), 0, col)  # of each row the first column to the right of the edge
-    counts = edge if lower else col - edge
-    ends = counts.cumsum()
-    made = np.empty((2, int(ends[-1]) if row else 0), target)
-    made[0] = np.repeat(np.arange(row, dtype=target), counts)
-    made[1] = np.arange(made.shape[1]) - np.repeat(ends - col if not lower else ends - counts, counts)
+    few = row * col <= _FEW_PLACES
+    made = _small_triangle(row, col, target, lower, offset).copy() if few else _places(row, col, target, lower, offset)
     with inside(xp, where):
         return wrap(xp.asarray(made))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import itertools
 import math
 import operator
@@ -166,8 +167,25 @@ def linspace(
     start, end = _plain(start), _plain(end)
     target = out_dtype(out, dtype, lambda: _line_dtype((start, end), dtype))
     xp, where = place_of(device)
+    few = xp is np and steps.__class__ is builtins.int and 1 < steps <= _FEW and target == np.float32
+    if few and _plain_number(start) and _plain_number(end):
+        return finish(_short_line(start, end, steps).copy(), requires_grad, out, "linspace")
     with inside(xp, where):
         return finish(_line(xp, start, end, steps, target), requires_grad, out, "linspace")
+
+
+_FEW = 1 << 12  # elements of a line that is remembered
+
+
+def _plain_number(value: Any) -> bool:
+    """Return whether a number is the only one that is equal to it: -0.0 is not."""
+    return value.__class__ in (builtins.int, builtins.float) and (value != 0 or math.copysign(1.0, value) > 0)
+
+
+@functools.lru_cache(64)
+def _short_line(start: float, end: float, steps: int) -> np.ndarray:
+    """The float32 line: programs ask for the same few in each pass."""
+    return _line(np, start, end, steps, np.dtype("float32"))  # type: ignore[no-any-return]
 
 
 def _line(xp: Any, start: Any, end: Any, steps: Any, target: Any) -> Any:
@@ -204,7 +222,8 @@ def _line(xp: Any, start: Any, end: Any, steps: Any, target: Any) -> Any:
     return xp.concatenate([low, high]).astype(target)
 
 
-_MANY = 1 << 15  # elements of a line that are made in blocks
+_MANY = 1 << 14  # elements of a line that are made in blocks
+_BLOCK = 1 << 13
 
 
 def _complex(*values: Any) -> bool:
@@ -212,23 +231,27 @@ def _complex(*values: Any) -> bool:
 
 
 def _long_line(start: float, end: float, steps: int) -> np.ndarray:
-    """The float32 line of `_line`, in blocks and on all threads."""
+    """The float32 line of `_line`, in blocks and on all threads: multiples of a float32 step are exact in float64."""
     made, half = empty((steps,), np.float32), steps // 2
     step = float_((np.float32(end) - np.float32(start)) / np.float32(steps - 1))
     first, last = float_(np.float32(start)), float_(np.float32(end))
+    ramp = np.arange(_BLOCK, dtype="float64") * step
 
     def fill(piece: tuple[int, int]) -> None:
-        index = np.arange(*piece, dtype="float64")
-        if piece[0] < half:
-            index *= step
-            index += first
-        else:
-            np.subtract(steps - 1, index, out=index)
-            index *= step
-            np.subtract(last, index, out=index)
-        made[slice(*piece)] = index
+        some = np.empty(_BLOCK)
+        for i in builtins.range(*piece, _BLOCK):
+            count = min(_BLOCK, piece[1] - i)
+            index = some[:count]
+            if piece[0] < half:
+                np.add(ramp[:count], i * step, out=index)
+                index += first
+            else:
+                np.subtract((steps - 1 - i) * step, ramp[:count], out=index)
+                np.subtract(last, index, out=index)
+            made[i : i + count] = index
 
-    edges = [*builtins.range(0, half, _MANY), *builtins.range(half, steps, _MANY), steps]
+    share = -(-half // (4 * _BLOCK)) * _BLOCK
+    edges = [*builtins.range(0, half, share), *builtins.range(half, steps, share), steps]
     threads.run(fill, list(itertools.pairwise(edges)))
     return made
 

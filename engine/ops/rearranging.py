@@ -240,14 +240,10 @@ _SHARE = 1 << 20  # bytes from which threads share the corners
 
 def _rolled(input: np.ndarray, shifts: tuple[int, ...], dims: tuple[int, ...]) -> np.ndarray:
     """`roll` of a numpy array: the two ends of a dim change places, or the corners of several dims."""
+    if len(dims) == 1:
+        return _ends_changed(input, shifts[0], dims[0])
     by = {d: builtins.sum(s for s, dim in zip(shifts, dims) if dim == d) % (input.shape[d] or 1) for d in {*dims}}
     ends = {d: [(slice(s), slice(-s, None)), (slice(s, None), slice(-s))] for d, s in by.items() if s}
-    if len(ends) == 1:
-        ((d, ((_, first), (_, rest))),) = ends.items()
-        before = (slice(None),) * d
-        found = joined([input[*before, first], input[*before, rest]], d)
-        if found is not NotImplemented:
-            return found  # type: ignore[no-any-return]
     made = empty(input.shape, input.dtype)
 
     def copy(corner: tuple[tuple[slice, slice], ...]) -> None:
@@ -261,6 +257,17 @@ def _rolled(input: np.ndarray, shifts: tuple[int, ...], dims: tuple[int, ...]) -
         for corner in corners:
             copy(corner)
     return made
+
+
+def _ends_changed(input: np.ndarray, shift: int, dim: int) -> np.ndarray:
+    """`roll` of one dim."""
+    shift %= input.shape[dim] or 1
+    if not shift:
+        return input.copy("C")
+    before = (slice(None),) * dim
+    ends = input[*before, slice(-shift, None)], input[*before, slice(-shift)]
+    made = joined(ends, dim) if input.nbytes > _SHARE else NotImplemented
+    return np.concatenate(ends, dim) if made is NotImplemented else made  # type: ignore[no-any-return]
 
 
 @composite()

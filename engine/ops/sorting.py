@@ -20,6 +20,7 @@ from engine.ops.reduction import nonempty
 from engine.tensor import Tensor, wrap
 
 _SEARCHED = 1 << 12  # values that a thread looks up at once
+_SHORT = 100  # numbers of a sorted row that are compared with each value
 _PACKED = 1024  # elements from which keys, ten calls more, are sorted sooner
 
 
@@ -503,6 +504,17 @@ def unique_consecutive(
 # --- searches
 
 
+def _places(row: np.ndarray, values: np.ndarray, side: str) -> np.ndarray:
+    """np.searchsorted; of a short row by a comparison with each of its numbers, which takes no branches."""
+    if len(row) > _SHORT or values.size < _SEARCHED // 4 or (row[-1:] != row[-1:]).any():
+        return np.searchsorted(row, values, side=side)
+    behind = np.greater_equal if side == "left" else np.greater  # none is behind nan
+    found, one = np.full(values.shape, len(row), np.int8), np.empty(values.shape, np.bool_)
+    for number in row:
+        np.subtract(found, behind(number, values, out=one).view(np.int8), out=found)
+    return found
+
+
 @op(form="searchsorted", tensors=("sorted_sequence", "sorter"))
 @samples(
     lambda t: [
@@ -535,7 +547,7 @@ def search_sorted(xp, sorted_sequence, input, right: bool, sorter=None, out_int3
     made = found.reshape(values.shape) if sorted_sequence.ndim > 1 else np.array_split(found.reshape(-1), len(values))
 
     def search(i: int) -> None:
-        made[i][...] = xp.searchsorted(rows[i], values[i], side=side)
+        made[i][...] = _places(rows[i], values[i], side) if many else xp.searchsorted(rows[i], values[i], side=side)
 
     if many:
         threads.run(search, list(range(len(rows))))

@@ -383,6 +383,8 @@ def _reshape_copy(xp, input, shape):
 
 _MANY = 32  # arrays that are joined
 _TOGETHER = 8  # arrays of one shape that are joined by one launch
+_SHORT = 1 << 12  # bytes of a line of what is joined, up to which all parts of it are written at once
+_LINES = 64
 _CLOSE = 8  # elements of a step, and of a place, up to which code is written for them: neighbours of several arrays
 _moves: dict[Any, launch.Entry] = {}
 
@@ -459,12 +461,49 @@ def _joined_apart(arrays: Sequence[Any], dim: int) -> Any:
     if any((*a.shape[:dim], *a.shape[dim + 1 :]) != (*shape[:dim], *shape[dim + 1 :]) for a in arrays):
         return NotImplemented
     made = _made(shape, first.dtype, prod(shape))
+    if prod(shape[dim:]) * first.itemsize < _SHORT:
+        lines = [_lines(a, dim) for a in arrays]
+        if None not in lines:
+            return _joined_lines(arrays, made, dim, lines)
     for a, end in zip(arrays, accumulate(sizes)):
         place = (slice(None),) * dim + (slice(end - a.shape[dim], end),)
         found = _moved_to(made, place, a, (end - a.shape[dim]) * prod(shape[dim + 1 :]))
         if found is not NotImplemented:
             made[place] = found
     return made
+
+
+def _lines(array: Any, dim: int) -> int | None:
+    """The elements from one line of the dims from `dim` on to the next, None where they are not alike, or a line is not
+    one run of memory."""
+    _, steps = relayout.runs(array.shape[dim:], array.strides[dim:])
+    sizes, apart = relayout.runs(array.shape[:dim], array.strides[:dim])
+    if len(steps) > 1 or len(sizes) > 1 or steps[0] not in (0, array.itemsize):
+        return None
+    return apart[0] // array.itemsize  # type: ignore[no-any-return]
+
+
+def _joined_lines(arrays: Sequence[Any], made: Any, dim: int, apart: Sequence[int]) -> Any:
+    """Arrays of short lines joined in `made`, line by line; NotImplemented until that is compiled."""
+    sizes, count = [prod(a.shape[dim:]) for a in arrays], prod(made.shape[:dim])
+    several = next((n for n in range(_LINES, 1, -1) if count % n == 0), 1)
+    widths = tuple(n if n <= _WRITTEN // 8 else 0 for n in sizes)
+    numbers = [several, sum(sizes), *[n for pair in zip(sizes, apart) for n in pair]]
+    kind = f"uint{8 * made.itemsize}"
+
+    def plan() -> Any:
+        code = copies.joined(widths)(kind)
+        entry = _moves.setdefault((widths, kind, launch.magnitude(made.size)), launch.Entry())
+        return entry, partial(cpu.build, code)
+
+    entry, build = _joins.made((widths, kind, *numbers, count), plan)
+
+    def copy(built: Any) -> Any:
+        built([*arrays, made, *numbers], count // several, several * sum(sizes))
+        return made
+
+    plain = lambda: np.concatenate(arrays, axis=dim, out=np.empty_like(made))
+    return nested("join", entry, build, copy, plain, made.size, kind)
 
 
 def _moved_to(made: Any, place: tuple[slice, ...], array: Any, start: int) -> Any:

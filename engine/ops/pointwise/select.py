@@ -224,7 +224,7 @@ def _no_complex(name: str, input: Any) -> None:
         raise RuntimeError(f"{name} not implemented for complex tensors.")
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, blocks="elements", generated="some")
 @derivative(grad_output=lambda grad, input, other: share_larger(grad, input, other))
 @samples(lambda t: [(t(3, 4), t.constant(t(3, 4)), t.constant(t(4)))])
 def share_larger(xp, grad_output, input, other):
