@@ -34,8 +34,9 @@ _CODES = {
     "index": "q",
 }
 SHARE = 1 << 15  # elements' worth of much work (some hundred operations each) that another thread is woken for
-# The same of any work, in operations and arrays: 2 to 4 us.  A thread that has waited for 200 us takes 20 more, but what
-# one thread wrote another reads slowly: gelu(x * 2 + 1) * x of 65,536 elements takes 55 us with twice as many, 35 so.
+# The same of any work, in operations and arrays: 2 to 4 us.  A thread that has waited for 200 us takes 20 more, but
+# what one thread wrote another reads slowly: gelu(x * 2 + 1) * x of 65,536 elements takes 55 us with twice as many,
+# 35 so.
 OPERATIONS = 1 << 18
 LINE = 12  # operations of a loop over one line of a map
 PIECES = 4  # a thread, so that one that is held up leaves little
