@@ -607,7 +607,7 @@ def _places(row: int, col: int, target: Any, lower: bool, offset: int) -> np.nda
     np.maximum(np.minimum(edge, col, out=edge), 0, out=edge)
     counts = edge if lower else col - edge
     ends = counts.cumsum()
-    rows = np.arange(row, dtype=target).repeat(counts)
+    rows = np.arange(row).repeat(counts)
     made = np.empty((2, rows.size), target)
     made[0] = rows
     np.subtract(np.arange(rows.size), (ends - (counts if lower else col)).take(rows), out=made[1], casting="unsafe")

@@ -30,7 +30,7 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     variant = variant_of(record)
     plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
     pointwise = record.blocks == "elements"
-    launches = pointwise or record.only_launches
+    launches = record.only_launches or (pointwise and "cpu" not in record.kernels)
     one = pointwise and not (record.outputs or record.many)
     light = record.generated != "many"
     images = record.images or (one and record.channels_last)

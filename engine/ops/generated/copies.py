@@ -476,9 +476,9 @@ def _joined_apart(arrays: Sequence[Any], dim: int) -> Any:
 def _lines(array: Any, dim: int) -> int | None:
     """The elements from one line of the dims from `dim` on to the next, None where they are not alike, or a line is not
     one run of memory."""
-    _, steps = relayout.runs(array.shape[dim:], array.strides[dim:])
-    sizes, apart = relayout.runs(array.shape[:dim], array.strides[:dim])
-    if len(steps) > 1 or len(sizes) > 1 or steps[0] not in (0, array.itemsize):
+    line, steps = relayout.runs(array.shape[dim:], array.strides[dim:])
+    lines, apart = relayout.runs(array.shape[:dim], array.strides[:dim])
+    if len(line) > 1 or len(lines) > 1 or (line != [1] and steps != [array.itemsize]):
         return None
     return apart[0] // array.itemsize  # type: ignore[no-any-return]
 
@@ -525,7 +525,7 @@ def _moved_to(made: Any, place: tuple[slice, ...], array: Any, start: int) -> An
     found = nested("join", entry, build, copy, plain, count, f"uint{8 * made.itemsize}")
     if found is NotImplemented:
         return array
-    return NotImplemented if found.base is made or np.shares_memory(found, made) else found
+    return NotImplemented if np.may_share_memory(found, made) else found
 
 
 def written(target: Any, source: Any) -> bool:

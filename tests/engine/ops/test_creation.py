@@ -103,6 +103,7 @@ def test_places_of_triangles(rows: int, columns: int) -> None:
         for found, of in ((engine.tril_indices, np.tril), (engine.triu_indices, np.triu)):
             got = found(rows, columns, offset)
             assert got.dtype == engine.int64 and np.array_equal(got.numpy(), np.nonzero(of(whole, offset)))
+            assert engine.equal(found(rows, columns, offset, dtype=engine.float32), got.float())
 
 
 def test_long_lines_are_those_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,13 @@ def test_large_arrays_are_joined_by_all_threads(monkeypatch: pytest.MonkeyPatch)
     a, b = engine.tensor(x), engine.tensor(x[:, 1:])
     assert np.array_equal(engine.stack([a, a], -1).numpy(), np.stack([x, x], -1))
     assert np.array_equal(engine.cat([a, b], 1).numpy(), np.concatenate([x, x[:, 1:]], 1))
-    for given, dim in (([x, x[:, 1:]], 1), ([x[..., :3], x[..., 1:]], 2), ([x[:1], x, x[:2].copy()], 0)):
+    spread = np.broadcast_to(x[..., :1], (4, 60, 9))
+    for given, dim in (
+        ([x, x[:, 1:]], 1),
+        ([x[..., :3], x[..., 1:]], 2),
+        ([spread, x], 2),
+        ([x[:1], x, x[:2].copy()], 0),
+    ):
         for _ in range(2):
             made = relayout.joined(given, dim)
             assert made.flags.c_contiguous and np.array_equal(made, np.concatenate(given, dim))

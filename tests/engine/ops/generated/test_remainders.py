@@ -74,6 +74,27 @@ def test_other_types_are_left_to_numpy() -> None:
     assert remainders.fmod(np, x.astype("float32"), x) is NotImplemented
 
 
+def test_what_is_marked_is_looked_at_in_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches that are repeated without the kernel would leave nan where numbers are too far apart."""
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setattr(launch, "PAYS", 1)
+    for shape in ((60, 50), (300, 400)):
+        x, y = (engine.tensor(magnitudes(seed, shape, 1)) for seed in (6, 7))
+        far, infinite = x.clone(), y.clone()
+        far[0, 0], infinite[1, 1] = 1e30, float("inf")
+        for name in ("remainder", "fmod", "floor_divide"):
+            function = getattr(engine, name)
+            with np.errstate(all="ignore"):
+                want = FUNCTIONS[name](far.numpy(), infinite.numpy())
+                of_number = FUNCTIONS[name](far.numpy(), np.float32(0.3))
+            for _ in range(70):
+                function(x, y), function(x, 0.3)
+                getattr(x.clone(), name + "_")(y)
+            assert np.array_equal(function(far, infinite).numpy(), want)
+            assert np.array_equal(getattr(far.clone(), name + "_")(infinite).numpy(), want)
+            assert np.array_equal(function(far, 0.3).numpy(), of_number)
+
+
 def test_operators_take_it() -> None:
     x = engine.tensor(magnitudes(5, (4096,), 4))
     assert OPS["remainder"].kernels["cpu"](np, x.numpy(), 1.0).tolist() == np.remainder(x.numpy(), 1).tolist()
