@@ -20,7 +20,7 @@ from engine.ops import loss
 from engine.ops.cuda import _rows
 from engine.ops.cuda.elementwise import kernel_from
 from engine.ops.generated import launch
-from engine.ops.generated.layers import plain, run
+from engine.ops.generated.layers import FLOATS, plain, run
 from engine.ops.loss import cross_entropy, ctc
 from engine.ops.reduction.cuda import serving
 
@@ -44,6 +44,8 @@ def _elements(op: Any, each: Any) -> None:
     def _(xp, input, target, reduction="mean", *given):
         runs, apart = input.size // _RUN, reduction == "none"
         if not apart and (not runs or not plain(input, target) or input.shape != target.shape):
+            return NotImplemented
+        if input.dtype not in FLOATS or target.dtype != input.dtype:
             return NotImplemented
         known = _known.setdefault(op.__name__, {})
         if given not in known:
