@@ -387,10 +387,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8):
     along = wrap_dim(dim, len(shape)) if shape else 0
     unit = []
     for x in (x1, x2):  # each as it is but for the dim itself: of all pairs of vectors a length is found once
-        own = [1] * (len(shape) - x.dim()) + list(x.shape)
+        sizes = [1] * (len(shape) - x.dim()) + list(x.shape)
         if shape:
-            own[along] = shape[along]
-        x = x.to(common).expand(own)
+            sizes[along] = shape[along]
+        x = x.to(common).expand(sizes)
         size = x.norm(2, dim=dim, keepdim=True).clone() if x.dim() else x.abs().clone()
         with no_grad():
             size.clamp_(min=eps)

@@ -28,7 +28,10 @@ from hubcli.net.git.errors import public as public
 from hubcli.net.http import secret_scope
 
 _LISTED = 5_000  # refs among which a like name is looked for
-_PASSING = re.compile(r"returned error: (408|425|429|500|502|503|504)\b|HTTP (429|50[0234])\b")
+# Servers that are busy, and another process that writes the same pack where locks do nothing.
+_PASSING = re.compile(
+    r"returned error: (408|425|429|500|502|503|504)\b|HTTP (429|50[0234])\b|unable to rename temporary '"
+)
 OBJECTS = "refs/hub"  # every ref that the cache keeps in a database lives below
 
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?\Z")

@@ -369,3 +369,20 @@ def test_an_interruption_has_no_words_but_hubs(
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "said, again",
+    [
+        ("fatal: unable to rename temporary '*.pack' file to 'objects/pack/pack-1.pack'", True),
+        ("fatal: unable to access 'https://h/o/r/': The requested URL returned error: 503", True),
+        ("fatal: repository 'https://h/o/r/' not found", False),
+    ],
+)
+def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch, said: str, again: bool) -> None:
+    answers, calls = [(128, "", said), (0, "made", "")], []
+    monkeypatch.setattr(process, "stream", lambda *args: calls.append(args) or answers.pop(0))
+    monkeypatch.setattr(git.time, "sleep", lambda seconds: None)
+    remote = git.Remote("https://h/o/r", {})
+    found = remote._tried(["fetch"], {}, None, None)
+    assert found == ((0, "made", "") if again else (128, "", said)) and len(calls) == 1 + again
