@@ -30,6 +30,7 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     variant = variant_of(record)
     plain = lambda xp, *args, **kwargs: variant(fast if xp is np else xp, *args, **kwargs)
     pointwise = record.blocks == "elements"
+    # a kernel of the op's own may look at what was computed, which launches that are repeated would leave out
     launches = record.only_launches or (pointwise and "cpu" not in record.kernels)
     one = pointwise and not (record.outputs or record.many)
     light = record.generated != "many"

@@ -384,7 +384,7 @@ def _reshape_copy(xp, input, shape):
 _MANY = 32  # arrays that are joined
 _TOGETHER = 8  # arrays of one shape that are joined by one launch
 _SHORT = 1 << 12  # bytes of a line of what is joined, up to which all parts of it are written at once
-_LINES = 64
+_LINES = 64  # that one row of such a kernel has at most, so that rows are few
 _CLOSE = 8  # elements of a step, and of a place, up to which code is written for them: neighbours of several arrays
 _moves: dict[Any, launch.Entry] = {}
 
