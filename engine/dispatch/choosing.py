@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -61,7 +62,7 @@ def large_kernel(record: Op) -> Explained:
     is returned yields the `Choice`s of such a call in the order of its routes; it asks them as a call does.
     """
     blocks: Kernel | None = None
-    least, plain = record.large if generated(record) else 0, np.ndarray
+    least, plain = record.large if generated(record) and not record.large_by else 0, np.ndarray
     size = result_size if several_elements(record) else _size
 
     def present(
@@ -241,7 +242,7 @@ def _counting(record: Op) -> Launch:
     calls = 0
     often = 1 if fewest(record) == 1 else _COUNTED
     small = min(record.large, ASKED_FROM[record.generated]) if record.blocks == "elements" else record.large
-    size = result_size if several_elements(record) else _size
+    size = _judged_by(record)
 
     def counting(*args: object) -> Arrays:
         nonlocal calls
@@ -286,6 +287,14 @@ def quickly(backward: Public, own: ArrayGradient, *more: object) -> ArrayGradien
 def several_elements(record: Op) -> bool:
     """Return whether an element of an op's result depends on one of each of several tensors, which are broadcast."""
     return record.blocks == "elements" and len(record.tensors) > 1
+
+
+def _judged_by(record: Op) -> Callable[[Operands], int]:
+    """Return the function of operands that gives the size by which a call is judged: Note [Size of a result]."""
+    if not record.large_by:
+        return result_size if several_elements(record) else _size
+    places = [record.params.index(name) for name in record.large_by]
+    return lambda args: prod([args[place].size for place in places])
 
 
 def result_size(args: Operands) -> int:

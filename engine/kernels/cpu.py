@@ -95,6 +95,8 @@ def operations(kernel: Kernel, known: Mapping[str, int] | None = None) -> int:
     Of a map over coordinates, what is done once for a line of them is left out (`line_operations`), and so are offsets
     of neighbours, whose stride is among the `known` numbers.
     """
+    if kernel.operations:
+        return kernel.operations
     found: dict[int, int] = {0: 0}
     once = {**_of_lines(kernel)}
     if once:

@@ -342,6 +342,7 @@ class Kernel:
         if shape not in SHAPES:
             raise FormError(f"a kernel is a map or rows or jobs, not {shape}")
         self.name, self.shape, self.lanes = name, shape, lanes
+        self.operations = 0  # of an element, where what is written says so (`cpu.operations`)
         self.parameters: list[Array | Pointers | Scalar] = []
         self.body: list[Statement] = []
         self._open = [self.body]

@@ -1,4 +1,5 @@
-"""Products of a few rows and a matrix: packed in panels for the steps of a recurrent layer, or as a file has it.
+"""Products of matrices: of any two that lie in memory, of a few rows and one that is packed in panels for the steps of a
+recurrent layer, and of a few rows and one as a file has it.
 
 A matrix in a file has a row per output.  Its elements are float32, float16 or bfloat16, or blocks of 32 small integers
 with a float16 scale `d` (GGUF's Q8_0: d, 32 signed bytes q, d * q; Q4_0: d, 16 bytes with two numbers q each, the
@@ -13,10 +14,100 @@ import functools
 import operator
 
 from engine.kernels.form import Array, Value, call
-from engine.kernels.jobs import Jobs
+from engine.kernels.jobs import Jobs, least
 from engine.kernels.llvm_jobs import in_llvm
 
-__all__ = ["BLOCKS", "FORMS", "PACKED_PARAMETERS", "PARAMETERS", "WIDE_PARAMETERS", "packed", "panels", "widened"]
+__all__ = [
+    "BLOCKS",
+    "FORMS",
+    "PACKED_PARAMETERS",
+    "PARAMETERS",
+    "WIDE_PARAMETERS",
+    "matrices",
+    "packed",
+    "panels",
+    "widened",
+]
+
+MULTIPLIED = 16  # operations of a call's `each`, as `cpu.operations` counts them: 16 multiplications in vectors
+TILE = (6, 3, 1)  # rows of results that stay in registers
+_SIZES = (
+    *("rows", "depth", "width", "band", "bands", "row", "step", "line"),
+    *("inner", "left_outer", "left_inner", "right_outer", "right_inner"),
+)
+
+
+def matrices(type: str, bias: str, transposed: bool, lanes: int, vectors: int) -> Jobs:
+    """out (outer, inner, rows, width) = [bias +] left (.., rows, depth) @ right (.., depth, width), for the units
+    begin..end, each `band` rows of one product; `bands` of them are a product.
+
+    bias: "" for none, "rows" for an element a row (rows), "columns" for one a column (width).  Left's elements lie
+    `row` and `step` apart, a line of right `line`.  transposed: the lines of right are its columns; each unit copies as
+    many of them as it multiplies at once to its part of scratch (units, depth, vectors * lanes).  width >= lanes.  Sums
+    are made in the order of the depth, each result in one chain, whatever sizes it is a part of.
+    """
+    names = ("left", "right", *["bias"] * bool(bias), "out", *["scratch"] * transposed)
+    k = Jobs("matrices", lanes, (*names, *_SIZES), len(names), dict.fromkeys(names, type))
+    k.operations = MULTIPLIED
+    arrays, a = dict(zip(names, k.arrays)), k.numbers
+    rows, depth, width, row, step = (a[name] for name in ("rows", "depth", "width", "row", "step"))
+    nothing = k.number(0.0, type)
+
+    def tile(count: int, size: int, at: Value, first: Value, left: Array, right: Array, line: Value | int) -> None:
+        """`size` rows of `count` vectors."""
+        if bias == "columns":
+            sums = [k.vector(arrays["bias"], at + j * lanes) for j in range(count)] * size
+        elif bias:
+            sums = [k.spread(k.load(arrays["bias"], first + i)) for i in range(size) for _ in range(count)]
+        else:
+            sums = [nothing] * (count * size)
+        sums = k.variables(sums)
+        k.add_products(sums, [k.view(left, (first + i) * row) for i in range(size)], depth, step, right, line)
+        k.store_all(k.vectors([k.view(made, (first + i) * width + at) for i in range(size)], count), sums)
+
+    def columns(count: int, at: Value) -> None:
+        """All rows of the unit, of `count` vectors of columns."""
+        if transposed:
+            _copy_columns(k, k.view(right, at * a["line"]), own, a["line"], depth, count)
+            read, line = own, k.constant(count * lanes, "index")
+        else:
+            read, line = k.view(right, at), a["line"]
+        done = first
+        for size in TILE:
+            until = last - (last - done) % size
+            with k.loop(done, until, size) as i:
+                tile(count, size, at, i, left, read, line)
+            done = until
+
+    with k.loop(k.begin, k.end) as unit:
+        batch, first = unit // a["bands"], unit % a["bands"] * a["band"]
+        last = least(first + a["band"], rows)
+        outer, inner = batch // a["inner"], batch % a["inner"]
+        left, right = (
+            k.view(arrays[name], outer * a[f"{name}_outer"] + inner * a[f"{name}_inner"]) for name in ("left", "right")
+        )
+        made = k.view(arrays["out"], batch * rows * width)
+        own = k.view(arrays["scratch"], unit * depth * (vectors * lanes)) if transposed else right
+        for count, at in k.cut(width // lanes, (vectors, 1) if vectors > 1 else (1,)):
+            columns(count, at * lanes)
+        with k.when((width % lanes).differs(0)):  # the last vector overlaps the one before
+            columns(1, width - lanes)
+    return k
+
+
+def _copy_columns(k: Jobs, source: Array, target: Array, line: Value, depth: Value, count: int) -> None:
+    """Copy `count` vectors of lines of `source`, each as a column of `target` (depth, count * lanes)."""
+    lanes, wide = k.lanes, count * k.lanes
+    for j in range(count):
+        lines = [k.view(source, line * (j * lanes + i)) for i in range(lanes)]
+        whole = depth - depth % lanes
+        with k.loop(0, whole, lanes) as n:
+            for i, column in enumerate(k.transposed([k.vector(one, n) for one in lines])):
+                k.store(target, (n + i) * wide + j * lanes, column)
+        with k.loop(whole, depth) as n:
+            for i, one in enumerate(lines):
+                k.store(target, n * wide + (j * lanes + i), k.load(one, n))
+
 
 PARAMETERS = ("left", "right", "out", "rows", "depth", "width", "added")
 _ROWS = (6, 4, 2, 1)

@@ -73,6 +73,7 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
 
         return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
     from engine.ops import cuda  # noqa: F401
+    from engine.ops.products import generated  # noqa: F401
     from engine.ops.generated import (  # noqa: F401
         bags,
         conversions,

@@ -29,7 +29,9 @@ _FEW = 1 << 12  # elements of 16 bits below which numpy's own conversion is as f
 _SMALL, _MANY = 48, 256  # multiplications of a product, and products, from which `_side_by_side` was measured to win
 _BESIDE = 4096  # products at a time: what they need stays in the cache
 _BLAS = frozenset(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
-_MATRICES: dict[str, Any] = dict(large=1 << 18, large_by=("input", "mat2"), several=((2, 3), (3, 4)), autocast="lower")
+_MATRICES: dict[str, Any] = dict(
+    large=1 << 18, large_by=("input", "mat2"), several=((2, 3), (3, 4)), autocast="lower", generated="many"
+)
 
 
 def cpp_name(array: Any) -> str:
@@ -357,6 +359,7 @@ def _batched_other(grad: Tensor, input: Tensor, shape: tuple[int, ...]) -> Tenso
     node={"_a_input.ndim == 2 and _r_input": "CloneBackward0", "": "UnsafeViewBackward0"},
     large=1 << 18,
     large_by=("input", "other"),
+    generated="many",
     flops=(flops.of_batches, flops.product),
 )
 @derivative(
@@ -408,7 +411,7 @@ def outer_each(xp, input, other):
     return xp.multiply(input, other)
 
 
-@op(public=False, method=False, out=False, large=1 << 18, large_by=("input", "weight"))
+@op(public=False, method=False, out=False, large=1 << 18, large_by=("input", "weight"), generated="many")
 @derivative(
     input=lambda grad, weight: linear_each(grad, weight.transpose(-2, -1)),
     weight=lambda grad, input: _each_weight(grad, input),
@@ -532,7 +535,7 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
 
 
 @op(
-    public=False, method=False, large=1 << 18, large_by=("input", "weight"),
+    public=False, method=False, large=1 << 18, large_by=("input", "weight"), generated="many",
     node={
         "_a_input.ndim == 2 and bias is not None": "AddmmBackward0",
         "bias is not None and (_a_input.flags.c_contiguous or _a_input.ndim < 2)": "ViewBackward0",

@@ -71,6 +71,7 @@ def _check_addend(input: Any, mat2: Any, label: str = "self") -> None:
     inplace=True,
     large=1 << 18,
     large_by=("mat1", "mat2"),
+    generated="many",
     several=((3, 6), (4, 7)),
     autocast="lower",
     flops=("addmm", flops.added_product),

@@ -1,6 +1,7 @@
-"""Products of few rows in generated code (the extra `jit`).
+"""Products in generated code (the extra `jit`).
 
-One row times a weight is what a language model does for each token.  All the time is that of reading the weight once:
+Small matrices are multiplied as they lie, by a launch that knows all sizes: libraries pack them first, which takes as
+long as the product of some hundred thousand multiplications, and add a bias in a pass of its own.  One row times a weight is what a language model does for each token.  All the time is that of reading the weight once:
 16-bit ones are read as they lie and summed in float32; libraries, made for many rows, take one and a half to three
 times as long.  A few rows times one matrix, again and again, are the steps of a recurrent layer: libraries pack the
 matrix in each call, which takes as long as the product; here it is packed once.
@@ -11,14 +12,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from engine.backends.cpu import half_floats
+from engine.backends.cpu.threads import get_num_threads
 from engine.core.lru import LRU
+from engine.dispatch import kernel as kernel_of
 from engine.kernels import cpu, products
 from engine.kernels.form import Kernel
+from engine.ops import products as ops
 from engine.ops.generated import launch
 from engine.ops.generated.route import (
     GeneratedRoute,
@@ -31,8 +36,9 @@ from engine.ops.generated.route import (
     several,
     shared,
 )
+from engine.ops.products import addmm
 
-__all__ = ["Steps", "one_row"]
+__all__ = ["Steps", "multiplied", "one_row"]
 
 TYPES = ("float32", "bfloat16", "float16")
 _entries: dict[Any, launch.Entry] = {}
@@ -136,3 +142,111 @@ class Steps:
             added=beta != 0,
         )
         shared(self.code, args, 0, width // self.panel, several(len(rows) * self.matrix.size))
+
+
+MOST = 1 << 27  # multiplications up to which libraries, which pack both matrices, are not faster
+_SHARED = 1 << 18  # of a product, from which its rows are shared among threads
+_FLOATS = ("float32", "float64")
+
+
+@functools.cache
+def _matrices(*options: Any) -> cpu.Built:
+    return cpu.build(products.matrices(*options))
+
+
+def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = "columns") -> Any:
+    """left (*, n, k) @ right (*, k, m) + bias -> (*, n, m), of up to two leading dims, the same of both.
+
+    bias: (m), with bias_of "rows" (n), or None.  NotImplemented for what the kernel does not serve: other types than
+    float32 and float64, fewer than 4 columns, steps in both dims of the right matrix, very many multiplications.
+    """
+    *lead, n, k = left.shape
+    m, dtype, count = right.shape[-1], left.dtype, prod(lead)
+    work, item = count * n * k * m, dtype.itemsize
+    if m < 4 or n < 2 or not 0 < work <= MOST or dtype != right.dtype or dtype.name not in _FLOATS or len(lead) > 2:
+        return NotImplemented
+    if bias is not None and (bias.dtype != dtype or not bias.flags.c_contiguous):
+        return NotImplemented
+    if any(s % item for s in (*left.strides, *right.strides)):
+        return NotImplemented
+    *of_left, row, step = [s // item for s in left.strides]
+    *of_right, line, column = [s // item for s in right.strides]
+    if transposed := column != 1:
+        if line != 1 and k > 1:
+            return NotImplemented
+        line = column
+    wide = min(lanes() * 4 // item, 1 << (m.bit_length() - 1))
+    vectors = min(4 if registers() == 32 else 2, 1 << ((m // wide).bit_length() - 1))
+    threads = get_num_threads() if work > _SHARED else 1
+    band = n if threads <= count else -(-n // (threads * products.TILE[0])) * products.TILE[0]
+    bands = -(-n // band)
+    made = xp.empty((*lead, n, m), dtype)
+    arrays = [left, right, *([] if bias is None else [bias]), made]
+    if transposed:
+        arrays.append(xp.empty((count * bands, k, vectors * wide), dtype))
+    options = dtype.name, "" if bias is None else bias_of, transposed, wide, vectors
+    entry = _entries.setdefault((options, count > 1, *map(int.bit_length, (n, k, m))), launch.Entry())
+    built = launch.ready(entry, work // products.MULTIPLIED, lambda: _matrices(*options))
+    of_left, of_right = ([*[0] * (2 - len(lead)), *steps] for steps in (of_left, of_right))
+    inner = lead[-1] if lead else 1
+    numbers = [n, k, m, band, bands, row, step, line, inner, *of_left, *of_right]
+    launch.launched(built, arrays, numbers, count * bands, max(1, work // (count * bands * products.MULTIPLIED)))
+    return made
+
+
+@kernel_of(ops.mm, "cpu", only_launches=True)
+def _mm(xp: Any, input: Any, mat2: Any) -> Any:
+    return multiplied(xp, input, mat2) if input.ndim == 2 == mat2.ndim and _fit(input, mat2) else NotImplemented
+
+
+@kernel_of(ops.bmm, "cpu", only_launches=True)
+def _bmm(xp: Any, input: Any, mat2: Any) -> Any:
+    if input.ndim != 3 or mat2.ndim != 3 or input.shape[0] != mat2.shape[0] or not _fit(input, mat2):
+        return NotImplemented
+    return multiplied(xp, input, mat2)
+
+
+@kernel_of(ops.batched, "cpu", only_launches=True)
+def _batched(xp: Any, input: Any, other: Any) -> Any:
+    if input.ndim < 3 or not _fit(input, other):
+        return NotImplemented
+    if other.ndim == 2:
+        return _of_rows(xp, input, other)
+    return multiplied(xp, input, other) if input.shape[:-2] == other.shape[:-2] else NotImplemented
+
+
+@kernel_of(ops.linear_each, "cpu", only_launches=True)
+def _linear_each(xp: Any, input: Any, weight: Any) -> Any:
+    return _bmm(xp, input, weight.swapaxes(-1, -2))
+
+
+@kernel_of(ops.linear, "cpu", only_launches=True)
+def _linear(xp: Any, input: Any, weight: Any, bias: Any = None) -> Any:
+    if input.ndim < 2 or weight.ndim != 2 or not _fit(input, weight.T):
+        return NotImplemented
+    if bias is not None and bias.shape != weight.shape[:1]:
+        return NotImplemented
+    return _of_rows(xp, input, weight.T, bias)
+
+
+@kernel_of(addmm.addmm, "cpu", only_launches=True)
+def _addmm(xp: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if mat1.ndim != 2 or mat2.ndim != 2 or not _fit(mat1, mat2) or input.shape != mat2.shape[1:]:
+        return NotImplemented
+    if beta.__class__ is not int or alpha.__class__ is not int or beta != 1 or alpha != 1:
+        return NotImplemented
+    return multiplied(xp, mat1, mat2, input)
+
+
+def _of_rows(xp: Any, input: Any, right: Any, bias: Any = None) -> Any:
+    """input (*, n, k) @ right (k, m) + bias (m) as one product."""
+    if input.ndim == 2:
+        return multiplied(xp, input, right, bias)
+    if not input.flags.c_contiguous:
+        return NotImplemented
+    made = multiplied(xp, input.reshape(-1, input.shape[-1]), right, bias)
+    return made if made is NotImplemented else made.reshape(*input.shape[:-1], right.shape[1])
+
+
+def _fit(left: Any, right: Any) -> bool:
+    return left.size > 0 and left.shape[-1] == right.shape[-2]
