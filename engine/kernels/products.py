@@ -1,4 +1,4 @@
-"""Products of matrices: of any two that lie in memory, of a few rows and one that is packed in panels for the steps of a
+"""Products of matrices: of any two in memory, of a few rows and one that is packed in panels for the steps of a
 recurrent layer, and of a few rows and one as a file has it.
 
 A matrix in a file has a row per output.  Its elements are float32, float16 or bfloat16, or blocks of 32 small integers

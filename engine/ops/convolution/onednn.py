@@ -166,7 +166,7 @@ def _convolution(
             return _Linear()
         steps = pointwise.in_steps(geometry, weight.shape[2:])
         as_it_lies = _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups)
-        if steps or (as_it_lies and len(input) <= pointwise.IMAGES):
+        if steps or geometry.pointwise(weight.shape[2:]):
             in_order = not asks_channels_last(input) and not asks_channels_last(weight)
             if in_order and pointwise.Steps.serve(input.shape, geometry.stride, weight.shape[0], groups, input, weight):
                 return pointwise.Steps(input.shape, geometry.stride, weight.shape[0])

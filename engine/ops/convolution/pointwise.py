@@ -1,13 +1,13 @@
-"""Convolutions of single elements, of few multiplications or of images of one place, and their gradients: products of
-what is read, without the path of every geometry.
+"""Convolutions of single elements and their gradients: products of what is read, without the path of every geometry.
 
 Arrays in torch's order, one product for each image, by oneDNN or BLAS.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,24 +16,31 @@ from engine.backends.cpu import empty
 from engine.core.arrays import Array
 from engine.core.geometry import ConvGeometry
 from engine.core.lru import LRU
-from engine.dispatch.choosing import onednn_kernels
+from engine.dispatch import Op
+from engine.dispatch.choosing import generated, large_kernel, run_direct
 from engine.ops.convolution import numpy as by_numpy
+from engine.ops.products import mm
+from engine.ops.products.images import products_of_places
 
 __all__ = ["Steps", "few", "gradients", "in_steps", "of_gradient"]
 
-IMAGES = 4  # of which code that makes all at once is no faster
-_FEW = 1 << 21  # multiplications up to which products of what is read cost less than to find other code
+_IMAGES = 4  # of which code that makes all at once is no faster where libraries multiply one after the other
+_PLACES = 4  # of an image, of which generated code has no products of fewer
+# Multiplications up to which products of what is read, as it lies, are faster than oneDNN's convolution, which turns
+# images; of steps, where what is read is copied first, and of all elements.
+_IN_STEPS, _OF_ALL = 1 << 23, 1 << 27
 _known: LRU[Hashable, Steps | bool] = LRU(1024)  # False where they do not serve
 
 
-def _multiply(a: Array, b: Array, out: Array) -> None:
-    """out = a @ b of matrices."""
-    if onednn_kernels():
-        from engine.ops.products.onednn import multiply  # which is not there without the library
+@functools.cache
+def _many(record: Op) -> Callable[..., Any]:
+    return large_kernel(record)
 
-        multiply(a, b, out)
-    else:
-        np.matmul(a, b, out=out)
+
+def _run(function: Any, *args: Any) -> Array:
+    """Run an op of products on arrays: a launch where the call repeats one, else as many elements are."""
+    found = run_direct(function, *args)
+    return _many(function.op)(np, *args) if found is NotImplemented else found  # type: ignore[return-value]  # one
 
 
 def in_steps(geometry: ConvGeometry, kernel: Sequence[int]) -> bool:
@@ -58,53 +65,38 @@ class Steps:
     @staticmethod
     def serve(size: Sequence[int], stride: Sequence[int], outputs: int, groups: int, *arrays: Array) -> bool:
         """Return whether arrays are in torch's order, and the products of few multiplications."""
-        work = math.prod(size) // math.prod(stride) * outputs
-        return groups == 1 and 0 < work <= _FEW and all(a.flags.c_contiguous for a in arrays)
+        steps = math.prod(stride)
+        if steps == 1 and size[0] > _IMAGES and (math.prod(size[2:]) < _PLACES or not generated(products_of_places.op)):
+            return False
+        work = math.prod(size) // steps * outputs
+        fits = groups == 1 and 0 < work <= (_OF_ALL if steps == 1 else _IN_STEPS)
+        return fits and all(a.flags.c_contiguous for a in arrays)
 
     def _taken(self, x: Array) -> Array:
         """What is read, a contiguous matrix for each image: BLAS serves no steps between the elements of a signal."""
         return np.ascontiguousarray(x[self._read]).reshape(self._rows)
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
-        made = empty(self._shape, x.dtype)
-        matrix, (count, channels, places) = w.reshape(self._matrix), self._rows
-        joined = bias is not None and channels <= places  # a row of ones adds the bias, in the place of another pass
-        if joined:
-            rows, wider = np.empty((count, channels + 1, places), x.dtype), np.empty((len(w), channels + 1), x.dtype)
-            rows[:, channels], wider[:, channels] = 1, bias
-            rows.reshape(count, channels + 1, *self.out)[:, :channels] = x[self._read]
-            wider[:, :channels], matrix = matrix, wider
-        else:
-            rows = self._taken(x)
-        for each, result in zip(rows, made.reshape(self._columns)):
-            _multiply(matrix, each, result)
-        if bias is not None and not joined:
-            made += bias.reshape(self._channels)
-        return made
+        found = _run(products_of_places, w.reshape(self._matrix), self._taken(x), bias)
+        return found.reshape(self._shape)
 
     def input(self, g: Array, w: Array) -> Array:
         """The gradient with respect to the input."""
-        matrix, made = w.reshape(self._matrix).T, empty(self._size, g.dtype)
+        part = _run(products_of_places, w.reshape(self._matrix).T, g.reshape(self._columns), None)
         if self.out == self._size[2:]:  # all is read
-            for each, result in zip(g.reshape(self._columns), made.reshape(self._rows)):
-                _multiply(matrix, each, result)
-            return made
+            return part.reshape(self._size)
+        made = empty(self._size, g.dtype)
         made.fill(0)
-        part = np.empty(self._rows, g.dtype)
-        for each, result in zip(g.reshape(self._columns), part):
-            _multiply(matrix, each, result)
         read = made[self._read]
         read[...] = part.reshape(read.shape)
         return made
 
     def weight(self, g: Array, x: Array) -> Array:
         """The gradient with respect to the weight: the sum of the images' products."""
-        made = np.empty(self._matrix, g.dtype)
-        for n, (left, right) in enumerate(zip(g.reshape(self._columns), self._taken(x))):
-            if n:
-                made += np.matmul(left, right.T)
-            else:
-                _multiply(left, right.T, made)
+        made: Any = None
+        for left, right in zip(g.reshape(self._columns), self._taken(x)):
+            part = _run(mm, left, right.T)
+            made = part if made is None else np.add(made, part, made)
         return made.reshape(*self._matrix, *(1,) * (len(self._size) - 2))
 
 
@@ -115,8 +107,7 @@ def _steps(size: Sequence[int], outputs: int, kernel: Sequence[int], geometry: S
         checked = ConvGeometry.of(*geometry)
         valid = len(kernel) == len(size) - 2 == len(checked.stride) == len(checked.padding) == len(checked.dilation)
         few = valid and min(*checked.stride, *checked.dilation) > 0 and checked.pointwise(kernel)
-        fits = few and (any(s > 1 for s in checked.stride) or size[0] <= IMAGES)
-        fits = fits and Steps.serve(size, checked.stride, outputs, checked.groups)
+        fits = few and Steps.serve(size, checked.stride, outputs, checked.groups)
         found = _known[key] = Steps(size, checked.stride, outputs) if fits else False
     return found if isinstance(found, Steps) else None
 

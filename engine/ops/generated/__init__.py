@@ -73,7 +73,6 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
 
         return kernel_from(record.name, record.kernel, not (record.outputs or record.many))
     from engine.ops import cuda  # noqa: F401
-    from engine.ops.products import generated  # noqa: F401
     from engine.ops.generated import (  # noqa: F401
         bags,
         conversions,
@@ -88,6 +87,7 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
         recurrent,
         scans,
     )
+    from engine.ops.products import generated  # noqa: F401
 
     first, second = ("direct", "cuda") if small else ("cuda", "direct")
     return record.kernels.get("cpu") or record.kernels.get(first) or record.kernels[second]

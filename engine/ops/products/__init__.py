@@ -18,10 +18,11 @@ from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.core.grad_mode import mode
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, providers, samples
+from engine.dispatch.choosing import run_direct
 from engine.dispatch.out import store
 from engine.dispatch.runtime import summed_to
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
-from engine.ops.products.one_row import by_elements, weight_of_rows
+from engine.ops.products.one_row import by_elements
 from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
@@ -191,8 +192,8 @@ def flat(x: Tensor) -> Tensor:
     mat2=lambda grad, input: of_columns(mH(input), grad),
 )
 @array_derivative(
-    input=lambda grad, mat2: grad.dot(mat2.T),
-    mat2=lambda grad, input: input.T.dot(grad),
+    input=lambda grad, mat2: small_product(grad, mat2.T),
+    mat2=lambda grad, input: small_product(input.T, grad),
 )
 @samples(lambda t: [(t(2, 3), t(3, 4)), (t(4, 1), t(1, 2)), (t(2, 0), t(0, 3)), (t(0, 2), t(2, 3))])
 def mm(xp, input, mat2):
@@ -210,6 +211,12 @@ def mm(xp, input, mat2):
     check_same(input, mat2)
     refuse_dtype(input, "addmm_impl_cpu_")
     return product(xp, input, mat2)
+
+
+def small_product(a: Any, b: Any) -> Any:
+    """The product of two small matrices: a launch where the call repeats one, else BLAS."""
+    found = run_direct(mm, a, b)
+    return a.dot(b) if found is NotImplemented else found
 
 
 @op(**_MATRICES, method=True, flops=("bmm", flops.product))
@@ -506,6 +513,12 @@ def _linear_weight(grad: Tensor, input: Tensor, weight_shape: tuple[int, ...]) -
     return of_columns(flat(grad).t(), conj(flat(input)))
 
 
+def _linear_weight_array(grad: Any, input: Any, shape: tuple[int, ...]) -> Any:
+    if len(shape) != 2 or grad.ndim != 2 or by_elements(len(grad), numel(shape)):
+        return NotImplemented
+    return small_product(grad.T, input)
+
+
 def _linear_nodes(name: str, bias: Any, input: Any, weight: Any) -> tuple[Any, ...]:
     """The edges of torch's last node for `linear`, of which there are several for other ranks than 2."""
     transposed = weight if weight is None else shown("TBackward0", weight)
@@ -553,8 +566,8 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
     weight=lambda grad, input, weight_shape: _linear_weight(grad, input, weight_shape),
 )
 @array_derivative(
-    input=lambda grad, weight: grad.dot(weight) if weight.ndim == 2 == grad.ndim else NotImplemented,
-    weight=lambda grad, input, weight_shape: weight_of_rows(grad, input, weight_shape),
+    input=lambda grad, weight: small_product(grad, weight) if weight.ndim == 2 == grad.ndim else NotImplemented,
+    weight=lambda grad, input, weight_shape: _linear_weight_array(grad, input, weight_shape),
     bias=lambda grad, bias_shape: summed_to(grad, bias_shape),
 )
 @samples(

@@ -1,10 +1,14 @@
 """Products in generated code (the extra `jit`).
 
 Small matrices are multiplied as they lie, by a launch that knows all sizes: libraries pack them first, which takes as
-long as the product of some hundred thousand multiplications, and add a bias in a pass of its own.  One row times a weight is what a language model does for each token.  All the time is that of reading the weight once:
+long as the product of some hundred thousand multiplications, and add a bias in a pass of its own.
+
+One row times a weight is what a language model does for each token.  All the time is that of reading the weight once:
 16-bit ones are read as they lie and summed in float32; libraries, made for many rows, take one and a half to three
-times as long.  A few rows times one matrix, again and again, are the steps of a recurrent layer: libraries pack the
-matrix in each call, which takes as long as the product; here it is packed once.
+times as long.
+
+A few rows times one matrix, again and again, are the steps of a recurrent layer: libraries pack the matrix in each
+call, which takes as long as the product; here it is packed once.
 See engine/kernels/README.md.
 """
 
@@ -36,7 +40,7 @@ from engine.ops.generated.route import (
     several,
     shared,
 )
-from engine.ops.products import addmm
+from engine.ops.products import addmm, images
 
 __all__ = ["Steps", "multiplied", "one_row"]
 
@@ -236,6 +240,13 @@ def _addmm(xp: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: A
     if beta.__class__ is not int or alpha.__class__ is not int or beta != 1 or alpha != 1:
         return NotImplemented
     return multiplied(xp, mat1, mat2, input)
+
+
+@kernel_of(images.products_of_places, "cpu", only_launches=True)
+def _products_of_places(xp: Any, weight: Any, images: Any, bias: Any = None) -> Any:
+    if weight.ndim != 2 or images.ndim != 3 or not _fit(weight, images):
+        return NotImplemented
+    return multiplied(xp, np.broadcast_to(weight, (len(images), *weight.shape)), images, bias, "rows")
 
 
 def _of_rows(xp: Any, input: Any, right: Any, bias: Any = None) -> Any:

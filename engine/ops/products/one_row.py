@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from engine.core.arrays import Array
-from engine.core.checks import numel
-
 _OUTER = 1 << 14  # elements up to which BLAS is as fast as generated code
 
-__all__ = ["by_elements", "weight_of_rows"]
+__all__ = ["by_elements"]
 
 
 def by_elements(rows: int, count: int) -> bool:
@@ -20,10 +14,3 @@ def by_elements(rows: int, count: int) -> bool:
     from engine.kernels import processor  # for the start-up: few programs ask
 
     return processor.available()
-
-
-def weight_of_rows(grad: Array, input: Array, shape: Sequence[int]) -> Any:
-    """The gradient of a weight of a shape by those of rows and the rows; NotImplemented for what is left to Tensors."""
-    if len(shape) != 2 or grad.ndim != 2 or by_elements(len(grad), numel(shape)):
-        return NotImplemented
-    return grad.T.dot(input)

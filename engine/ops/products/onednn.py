@@ -22,6 +22,7 @@ from engine.dispatch import OPS, kernel
 from engine.dispatch.choosing import worth_loading
 from engine.ops import distance, products
 from engine.ops.products import addmm as products_add
+from engine.ops.products import images
 
 # Rows that a product with a transposed weight takes more quickly as a primitive than as sgemm: 0.4 to 0.85 of the time.
 # A primitive is made anew for each number of rows, which takes 1 ms or 2, so not for all of them: of more rows, where
@@ -266,6 +267,26 @@ def _linear_each(xp, input, weight):
 @kernel(products.batched, "onednn")
 def _batched(xp, input, other):
     return _batches(input, other)
+
+
+@kernel(images.products_of_places, "onednn")
+def _products_of_places(xp, weight, images, bias=None):
+    outputs, channels = weight.shape
+    count, _, places = images.shape
+    if not ready() or not usable(weight, images, bias) or outputs * channels * places < _PRODUCT >> 2:
+        return NotImplemented
+    made = empty((count, outputs, places), weight.dtype)
+    joined = bias is not None and channels <= places  # a row of ones adds the bias, in the place of another pass
+    if joined:
+        longer, wider = (np.empty(s, weight.dtype) for s in ((count, channels + 1, places), (outputs, channels + 1)))
+        longer[:, channels], wider[:, channels] = 1, bias
+        longer[:, :channels], wider[:, :channels] = images, weight
+        images, weight = longer, wider
+    for each, result in zip(images, made):
+        multiply(weight, each, result)
+    if bias is not None and not joined:
+        made += bias[:, None]
+    return made
 
 
 def _number(value: Any) -> bool:

@@ -9,8 +9,10 @@ import pytest
 
 import engine
 from engine.core.geometry import ConvGeometry
+from engine.dispatch.choosing import generated
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution import pointwise
+from engine.ops.products.images import products_of_places
 
 CASES = [  # N, C, size, O, stride
     (1, 16, (8, 9), 12, (2, 2)),
@@ -19,6 +21,7 @@ CASES = [  # N, C, size, O, stride
     (1, 4, (3, 5, 4), 6, (1, 2, 2)),
     (2, 30, (2, 2), 8, (1, 1)),  # more channels than places
     (5, 6, (1, 1), 9, (1, 1)),
+    (7, 5, (3, 3), 6, (1, 1)),
 ]
 
 
@@ -38,7 +41,7 @@ def test_products_agree_with_the_route_of_every_geometry(case: Any, dtype: str) 
     near = {"rtol": 0, "atol": 2e-5 if dtype == "float32" else 1e-13}
     for added, wide in ((None, None), (bias, wide_bias)):
         want = by_numpy.plain(np, wide_x, wide_w, wide, geometry)
-        if count <= pointwise.IMAGES:
+        if count <= 4:
             found = pointwise.few(x, w, added, *geometry)
             assert found is not None
             made = found(x, w, added)
@@ -71,13 +74,15 @@ def test_what_they_leave() -> None:
     assert pointwise.few(x, w, None, two, one, one, 1) is None
     assert pointwise.few(x, w[:, :2], None, two, none, one, 2) is None
     assert pointwise.few(x, w, None, (0, 1), none, one, 1) is None
-    assert pointwise.few(np.zeros((5, 4, 8, 8), "float32"), w, None, one, none, one, 1) is None
-    assert (
-        pointwise.few(
-            np.zeros((1, 256, 64, 64), "float32"), np.zeros((64, 256, 1, 1), "float32"), None, one, none, one, 1
-        )
-        is None
-    )
+    several = pointwise.few(np.zeros((5, 4, 8, 8), "float32"), w, None, one, none, one, 1)
+    assert (several is not None) == generated(products_of_places.op)  # libraries multiply one after the other
+    assert pointwise.few(np.zeros((5, 4, 1, 1), "float32"), w, None, one, none, one, 1) is None
+    for size, steps, served in (((1, 64, 64, 64), one, True), ((1, 64, 64, 64), two, False), ((1, 8, 9, 8), two, True)):
+        x, w = np.zeros(size, "float32"), np.zeros((256, size[1], 1, 1), "float32")
+        assert (pointwise.few(x, w, None, steps, none, one, 1) is not None) == served
+    x, w = np.zeros((1, 512, 64, 64), "float32"), np.zeros((256, 512, 1, 1), "float32")
+    assert pointwise.few(x, w, None, one, none, one, 1) is None
+    x, w = np.zeros((1, 4, 8, 8), "float32"), np.zeros((6, 4, 1, 1), "float32")
     g = np.zeros((1, 6, 4, 4), "float32")
     every = (True, True, True)
     assert pointwise.gradients(g, x, w, every, two, none, one, False, 1) is not NotImplemented

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
     pytest.mark.usefixtures("launched"),
 ]
+SIZES = [(2, 1, 4), (7, 3, 5), (13, 17, 9), (31, 33, 100), (100, 5, 67), (5, 100, 130)]  # n, k, m
 NEAR = {"float32": 2e-5, "float64": 1e-12}
 
 
@@ -28,7 +29,9 @@ def matrix(lead: tuple[int, ...], rows: int, columns: int, turned: bool, dtype: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("n", "k", "m"), [(2, 1, 4), (7, 3, 5), (13, 17, 9), (31, 33, 100), (100, 5, 67), (5, 100, 130)])
+@pytest.mark.parametrize(
+    ("n", "k", "m"), [(2, 1, 4), (7, 3, 5), (13, 17, 9), (31, 33, 100), (100, 5, 67), (5, 100, 130)]
+)
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
 def test_any_layout(lead: tuple[int, ...], n: int, k: int, m: int, dtype: str) -> None:
     for turned, of_right, bias_of in itertools.product((False, True), (False, True), ("", "rows", "columns")):
