@@ -19,6 +19,7 @@ __all__ = [
     "moved",
     "outside",
     "placed",
+    "rolled",
     "taken",
     "transposed",
 ]
@@ -88,6 +89,51 @@ def joined(widths: Sequence[int]) -> Callable[[str], Kernel]:
                     with k.each(n) as j:
                         k.store(out, to + j, k.load(x, start + j))
                 to = to + n
+        return k
+
+    return write
+
+
+@functools.cache
+def rolled(levels: int, width: int = 0, shift: int = 0) -> Callable[[str], Kernel]:
+    """x (outer, *lines, n) -> the same, rolled: `lines` are one dim for each level, each of which is shifted, as n is.
+
+    Rows are `several` lines where a line is written out, of `width` elements that are shifted by `shift`, else one of
+    the `several` parts of a line, of `size` elements each.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("rolled", "rows")
+        x, out = k.array("x", type), k.array("out", type, True)
+        dims = [(k.scalar(f"n{d}", "index"), k.scalar(f"by{d}", "index")) for d in range(levels)]
+        several, size, n, by = (k.scalar(name, "index") for name in ("several", "size", "n", "by"))
+
+        def of(line: Value) -> Value:
+            """The line that this one is made of."""
+            left, apart = line, k.constant(1, "index")
+            found = line
+            for count, shift in reversed(dims):
+                at, left = left % count, left // count
+                found = found + where(at < shift, count - shift, 0 - shift) * apart
+                apart = apart * count
+            return found
+
+        if width:
+            with k.loop(0, several) as at:
+                line = k.index * several + at
+                start, to = of(line) * width, line * width
+                values = [k.load(x, start + (place - shift) % width) for place in range(width)]
+                for place, value in enumerate(values):
+                    k.store(out, to + place, value)
+            return k
+        line, first = k.index // several, k.index % several * size
+        last = k.op("min", first + size, n)
+        middle = k.op("min", k.op("max", by, first), last)
+        start, to = of(line) * n, line * n
+        with k.each(middle - first) as j:
+            k.store(out, to + first + j, k.load(x, start + (first + n - by) + j))
+        with k.each(last - middle) as j:
+            k.store(out, to + middle + j, k.load(x, start + (middle - by) + j))
         return k
 
     return write

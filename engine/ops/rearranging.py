@@ -215,7 +215,7 @@ def _ints(value: Any) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 
 
-@op(out=False)
+@op(out=False, generated="one")
 @derivative(input=lambda grad, shifts, dims: grad.roll([-s for s in _ints(shifts)], dims))
 @samples(lambda t: [(t(5), 2), (t(2, 3), (1, -1), (0, 1)), (t(2, 3), 4, 1), (t(2, 3), 1)])
 def roll(xp, input, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = ()):

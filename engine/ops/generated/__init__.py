@@ -85,6 +85,7 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
         places,
         planes,
         recurrent,
+        rolls,
         scans,
     )
     from engine.ops.products import generated  # noqa: F401
