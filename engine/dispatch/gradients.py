@@ -181,7 +181,7 @@ def arrays_source(record: Op) -> str:
     w("grad = grad._array", 1)
     w("if grad.__class__ is not ndarray: return None", 1)
     w("d = grad.dtype")
-    moves = all(getattr(formula, "moves", False) for formula in formulas.values())
+    moves = bool(formulas) and all(getattr(formula, "moves", False) for formula in formulas.values())
     w(f"if {'' if moves else 'grad.size > SMALL or '}d is not F32 and d is not F64: return None")
     names = []
     for p in plan.saved:

@@ -14,6 +14,7 @@ from engine.dispatch import (
     composite,
     derivative,
     kernel,
+    moving,
     op,
     overload,
     samples,
@@ -106,6 +107,32 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     return other * alpha  # of numbers of Python, which give way to the dtype of a tensor
 
 
+_ALONE = 1 << 15  # elements of a gradient that numpy has computed before a Tensor has found its kernel
+
+
+@moving
+def _passed(grad: Any) -> Any:
+    return grad
+
+
+@moving
+def _turned(grad: Any, alpha: Any) -> Any:
+    """The gradient of what is subtracted."""
+    if grad.size > _ALONE:
+        return NotImplemented
+    return -grad if alpha == 1 else grad * -alpha
+
+
+@moving
+def _times_other(grad: Any, other: Any) -> Any:
+    return grad * other if grad.size <= _ALONE else NotImplemented
+
+
+@moving
+def _times_input(grad: Any, input: Any) -> Any:
+    return grad * input if grad.size <= _ALONE else NotImplemented
+
+
 @op(
     broadcast=True,
     inplace=True,
@@ -121,7 +148,7 @@ def _scaled(xp: Any, input: Any, other: Any, alpha: Any) -> Any:
     input=lambda grad: grad,
     other=lambda grad, alpha: grad if alpha == 1 else grad * _conj(alpha),
 )
-@array_derivative()
+@array_derivative(input=_passed, other=moving(lambda grad, alpha: grad if alpha == 1 else NotImplemented))
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
 def add(xp, input, other, *, alpha: complex = 1):
@@ -153,7 +180,7 @@ def _check_sub(arrays: list[Any]) -> None:
     input=lambda grad: grad,
     other=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
 )
-@array_derivative()
+@array_derivative(input=_passed, other=_turned)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(3), t(3), {"alpha": 2}),
                     (t(0, 3), t(3)), (t.complex(3), t(2, 1), {"alpha": 2j})])  # fmt: skip
 def sub(xp, input, other, *, alpha: complex = 1):
@@ -194,7 +221,7 @@ def one_edge(name: str, *edges: Any) -> tuple[Any, ...]:
     input=lambda grad, alpha: -grad if alpha == 1 else grad * _conj(-alpha),
     other=lambda grad: grad,
 )
-@array_derivative()
+@array_derivative(input=_turned, other=_passed)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(3), 2.5), (t(3), t(3), {"alpha": 2})])
 def rsub(xp, input, other, *, alpha: complex = 1):
     """other - alpha * input.  input (*a), other (*b) or number -> (broadcast of a and b)."""
@@ -247,7 +274,7 @@ def positive(input: Tensor):
     input=lambda grad, other: grad * _conj(other),
     other=lambda grad, input: grad * _conj(input),
 )
-@array_derivative()
+@array_derivative(input=_times_other, other=_times_input)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t(2)), (t(3), 2.5), (t(0, 3), t(3)),
                     (t.complex(2, 1), t(3)), (t.complex(3), t.complex(3)), (t(3), 2j)])  # fmt: skip
 def mul(xp, input, other):

@@ -65,6 +65,10 @@ def test_it_stands_back_from_other_dtypes_sizes_and_numbers() -> None:
     assert (leaf(3) * 2j).grad_fn.arrays([np.ones(3, np.complex64)], [True, False]) is None
     big = leaf(SMALL + 1)
     assert (big * big).grad_fn.arrays([np.ones(SMALL + 1, np.float32)], [True, True]) is None
+    large = np.ones(1 << 16, np.float32)
+    for made in (leaf(1 << 16) * engine.ones(1), engine.ones(1) - leaf(1 << 16), leaf(1 << 16).exp()):
+        needs = [function is not None for function, _ in made.grad_fn.next_functions]
+        assert made.grad_fn.arrays([large], needs) is None, "threads share it"
     (shown,) = leaf(SMALL + 1).sum().grad_fn.arrays([np.ones((), np.float32)], [True])
     assert shown.shape == (SMALL + 1,) and shown.strides == (0,), "moved, whatever the size"
     half = leaf(3, dtype=engine.float16)
