@@ -39,6 +39,27 @@ def product(type: str) -> Kernel:
     return k
 
 
+def windows_added(type: str) -> Kernel:
+    """frames (lead, many, size) -> (lead, n): windows of `size`, `step` apart, added up where they lie, zeros between.
+
+    Rows are pieces of `step` elements of the result, `pieces` of them a line.
+    """
+    k = Kernel("windows_added", "rows")
+    frames, out = k.array("frames", type), k.array("out", type, True)
+    many, size, step, n, pieces = (k.scalar(name, "index") for name in ("many", "size", "step", "n", "pieces"))
+    lead, piece = k.index // pieces, k.index % pieces
+    start = piece * step
+    own, left = lead * n + start, k.op("min", step, n - start)
+    with k.each(left) as j:
+        k.store(out, own + j, k.constant(0.0, type))
+    first, last = k.op("max", piece - (many - 1), 0), k.op("min", piece + 1, (size + step - 1) // step)
+    with k.loop(first, last) as part:
+        at = (lead * many + piece - part) * size + part * step
+        with k.each(k.op("min", left, size - part * step)) as j:
+            k.store(out, own + j, k.load(out, own + j) + k.load(frames, at + j))
+    return k
+
+
 def running_sums(type: str) -> Kernel:
     """x -> its running sums along the middle of (rows / inner, length, inner), added up in float64 in their order."""
     k = Kernel("running_sums", "rows")

@@ -21,6 +21,7 @@ from engine.core.tensor_messages import warn_once
 from engine.dispatch import PUBLIC, composite, derivative, op, samples
 from engine.ops.creation import placed
 from engine.ops.products import cpp_name, scalar_name
+from engine.ops.strides import unfold_backward
 from engine.tensor import Tensor, wrap
 
 _FORWARD = ("backward", "ortho", "forward")
@@ -156,22 +157,6 @@ def padded(x: Tensor, dim: int, size: int) -> Tensor:
 
 
 # --- short-time transforms
-
-
-@op(public=False, method=False, tensors=("frames",))
-@derivative(frames=lambda grad, frames_shape, step: grad.unfold(-1, frames_shape[-1], step))
-@samples(lambda t: [(t(2, 3, 4), 2), (t(1, 3, 5), 2), (t(2, 2, 3), 3)])
-def overlap_add(xp, frames, step):
-    """Frames laid `step` apart and summed.  frames (*, t, n) -> (*, n + step (t - 1)), n >= step."""
-    *lead, count, n = frames.shape
-    pieces = -(-n // step)
-    if pieces * step != n:
-        blank = xp.zeros((*lead, count, pieces * step - n), frames.dtype)
-        frames = xp.concatenate((frames, blank), axis=-1)
-    total = xp.zeros((*lead, count + pieces - 1, step), frames.dtype)
-    for i in range(pieces):
-        total[..., i : i + count, :] += frames[..., i * step : (i + 1) * step]
-    return xp.ascontiguousarray(total.reshape(*lead, -1)[..., : n + step * (count - 1)])
 
 
 def _reflected(x: Tensor, pad: int, mode: str) -> Tensor:
@@ -419,9 +404,10 @@ def istft(
     else:
         frames = fft_c2r(x[..., : n_fft // 2 + 1], (2,), norm, n_fft)
     count = frames._array.shape[1]
-    signal = overlap_add(frames * weights, hop)
-    envelope = overlap_add((weights * weights).expand(1, count, n_fft), hop)
     expected = n_fft + hop * (count - 1)
+    added = lambda frames: unfold_backward(frames, (*frames.shape[:-2], expected), -1, n_fft, hop)
+    signal = added(frames * weights)
+    envelope = added((weights * weights).expand(1, count, n_fft))
     start = n_fft // 2 if center else 0
     if length is not None:
         end = start + length

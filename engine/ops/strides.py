@@ -75,7 +75,7 @@ def unfold(xp, input, dimension: int, size: int, step: int):
     return restride(xp, input, (*shape, size), (*strides, last))
 
 
-@op(public=False, method=False)
+@op(public=False, method=False, generated="many")
 @derivative(grad_output=lambda grad, dimension, size, step: grad.unfold(dimension, size, step))
 @samples(lambda t: [(t(3, 3), (7,), 0, 3, 2), (t(2, 4, 2), (2, 5), 1, 2, 1)])
 def unfold_backward(xp, grad_output, shape, dimension, size, step):

@@ -87,6 +87,7 @@ def variant_of(record: Op, small: bool = False) -> Callable[..., Any]:
         recurrent,
         rolls,
         scans,
+        windows,
     )
     from engine.ops.products import generated  # noqa: F401
 
