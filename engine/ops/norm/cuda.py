@@ -367,7 +367,7 @@ def _by_channel(xp: Any, name: str, code: Any, arrays: Any, wide: Any) -> Any:
     return found[0]
 
 
-@kernel(norm.batch_norm_train, "cuda")
+@kernel(norm.batch_norm_train, "cuda", only_launches=True)
 @serving
 def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     _fitting(input, weight, bias)
@@ -381,7 +381,7 @@ def _batch_norm_train(xp, input, weight=None, bias=None, eps=1e-5):
     return _normalize(xp, input, mean, rstd, weight, bias), mean, rstd, var
 
 
-@kernel(norm.batch_norm_eval, "cuda")
+@kernel(norm.batch_norm_eval, "cuda", only_launches=True)
 @serving
 def _batch_norm_eval(xp, input, running_mean, running_var, weight=None, bias=None, eps=1e-5):
     _fitting(input, running_mean, running_var, weight, bias)
@@ -402,7 +402,7 @@ def _gradient(
 _apply_gradient = kernel_from("batch_norm_gradient", _gradient)
 
 
-@kernel(norm.batch_norm_backward, "cuda")
+@kernel(norm.batch_norm_backward, "cuda", only_launches=True)
 @serving
 def _batch_norm_backward(xp, grad_output, input, mean, rstd, weight=None, eps=1e-5):
     _fitting(input, grad_output, mean, rstd, weight)
