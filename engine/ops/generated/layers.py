@@ -29,6 +29,7 @@ from engine.ops.norm import rms
 
 FLOATS = frozenset(map(np.dtype, ("float32", "float64")))
 _WHOLE = 1 << 16  # elements up to which rows that are as few as channels are not shared among threads
+_CHANNELS = 32  # that are as many rows as threads share
 _entries: dict[Any, launch.Entry] = {}
 
 
@@ -117,7 +118,8 @@ def _by_channel(
 
 
 def _few(input: Any, *others: Any) -> bool:
-    return input.ndim > 1 and input.size <= _WHOLE and plain(input, *others)
+    few = input.ndim > 1 and input.size <= (_WHOLE if input.shape[1] < _CHANNELS else 4 * _WHOLE)
+    return few and plain(input, *others)
 
 
 @kernel(norm.batch_norm_train, "direct")
