@@ -18,6 +18,7 @@ __all__ = [
     "looked_up",
     "moved",
     "outside",
+    "paired",
     "placed",
     "rolled",
     "taken",
@@ -161,6 +162,15 @@ def moved(classes: Sequence[Class]) -> Callable[[str], Kernel]:
         return k
 
     return write
+
+
+def paired(type: str) -> Kernel:
+    """x, y of 4 bytes each -> numbers of 8 bytes, x their lower halves.  A map over their elements."""
+    k = Kernel("paired", "map")
+    x, y, out = k.array("x", type), k.array("y", type), k.array("out", "uint64", True)
+    low, high = (k.cast(k.load(half, k.index), "uint64") for half in (x, y))
+    k.store(out, k.index, k.op("or", low, k.op("shl", high, k.constant(32, "uint64"))))
+    return k
 
 
 @functools.cache

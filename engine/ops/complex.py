@@ -9,7 +9,7 @@ from engine import backends
 from engine.autograd.graph import name_node, registered
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes
-from engine.dispatch import composite, derivative, op, overload, samples
+from engine.dispatch import composite, derivative, kernel, op, overload, samples
 from engine.ops.pointwise.arithmetic import keep_where, zeros_of
 from engine.tensor import Tensor
 
@@ -197,6 +197,7 @@ def _assembled(xp: Any, real: Any, imag: Any) -> Any:
     check=lambda arrays: _check_pair("complex", *arrays),
     numbers=(),
     keeps=("real", "imag"),
+    generated="some",
 )
 @derivative(real=lambda grad: grad.real, imag=lambda grad: grad.imag)
 @samples(lambda t: [(t(3, 4), t(3, 4)), (t(2, 1), t(3)), (t(), t())])
@@ -204,6 +205,13 @@ def complex(xp, real, imag):
     """real + i imag.  real (*a), imag (*b) -> (broadcast of a and b) complex."""
     _check_pair("complex", real, imag)
     return _assembled(xp, real, imag)
+
+
+@kernel(complex, "cpu", only_launches=True)
+def _paired(xp: Any, real: Any, imag: Any) -> Any:
+    from engine.ops.generated import copies  # for the weight: few programs ask
+
+    return copies.paired(xp, real, imag)
 
 
 def _polar_abs(grad: Tensor, angle: Tensor) -> Tensor:

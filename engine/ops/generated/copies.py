@@ -379,6 +379,18 @@ def _reshape_copy(xp, input, shape):
     return _arranged(xp, input, input.shape, input.strides, shape)
 
 
+def paired(xp: Any, real: Any, imag: Any) -> Any:
+    """The complex64 numbers of two float32 parts of one shape, or NotImplemented."""
+    plain = isinstance(real, np.ndarray) and isinstance(imag, np.ndarray) and real.shape == imag.shape
+    if not plain or not real.dtype == imag.dtype == np.float32 or not real.size:
+        return NotImplemented
+    if not real.flags.c_contiguous or not imag.flags.c_contiguous:
+        return NotImplemented
+    made = xp.empty(real.shape, np.dtype("complex64"))
+    run(copies.paired, [real, imag, made], [], made.size, 1, "uint32")
+    return made
+
+
 # --- joined
 
 _MANY = 32  # arrays that are joined

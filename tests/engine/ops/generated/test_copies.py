@@ -408,3 +408,13 @@ def test_the_work_of_a_copy_is_that_of_its_lines() -> None:
     frames = np.lib.stride_tricks.sliding_window_view(x, 16, -1)[:, :, ::8]
     plan = copies._planned(frames.shape, frames.strides, 4)
     assert plan is not None and plan.rows * plan.each * 16 == frames.size
+
+
+def test_complex_numbers_of_two_parts() -> None:
+    real, imag = (np.arange(n, n + 3003, dtype="float32").reshape(3, 1001) for n in (5, -700))
+    imag[1, 1], real[2, 2] = -0.0, np.nan
+    made = copies.paired(np, real, imag)
+    assert made.dtype == np.complex64
+    np.testing.assert_array_equal(made.view("uint32").reshape(3, 1001, 2), np.stack([real, imag], -1).view("uint32"))
+    for wrong in (imag.astype("float64"), imag[:, :1], imag[:, ::-1], np.float32(3)):
+        assert copies.paired(np, real, wrong) is NotImplemented

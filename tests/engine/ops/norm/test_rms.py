@@ -10,7 +10,6 @@ import pytest
 import engine
 from engine.dispatch import OPS
 from engine.kernels import processor
-from tests.engine.ops.generated.conftest import launched  # noqa: F401  # a fixture
 from tests.engine.ops.generated.test_layers import agree, arrays
 
 F = engine.nn.functional
