@@ -598,7 +598,7 @@ def eye(
         return finish(xp.eye(n, m, dtype=target), requires_grad, out)
 
 
-_FEW_PLACES = 1 << 13  # of a matrix whose triangle's places are remembered
+_FEW_PLACES = 1 << 16  # of a matrix whose triangle's places are remembered
 
 
 def _places(row: int, col: int, target: Any, lower: bool, offset: int) -> np.ndarray:
@@ -614,7 +614,7 @@ def _places(row: int, col: int, target: Any, lower: bool, offset: int) -> np.nda
     return made
 
 
-_small_triangle = functools.lru_cache(64)(_places)
+_small_triangle = functools.lru_cache(16)(_places)  # of half a megabyte each
 
 
 def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, lower: bool, offset: int) -> Tensor:

@@ -26,6 +26,7 @@ from engine.ops.reduction.cuda import serving
 
 _WORK = 8  # passes of an element
 _PARAMETERS = 4
+_FEW = 1 << 15  # elements that one thread adds up in float64, in one kernel
 _RUN = 1 << 12  # elements whose losses are added in a few lanes
 _CLASSES = 1 << 10  # whose exponentials are added one after the other: of more the rounding grows
 
@@ -43,7 +44,7 @@ def _elements(op: Any, each: Any) -> None:
     @serving
     def _(xp, input, target, reduction="mean", *given):
         runs, apart = input.size // _RUN, reduction == "none"
-        if not apart and (not runs or not plain(input, target) or input.shape != target.shape):
+        if not apart and (not plain(input, target) or input.shape != target.shape):
             return NotImplemented
         if input.dtype not in FLOATS or target.dtype != input.dtype:
             return NotImplemented
@@ -58,6 +59,13 @@ def _elements(op: Any, each: Any) -> None:
                 written = lambda xp, x, t: code(xp, x, t).astype(x.dtype, copy=False)
                 kernels[given] = kernel_from(f"{op.__name__}_each", written)
             return kernels[given](xp, input, target)
+        if input.size <= _FEW:
+            share = lambda xp, count, total: (total / count if reduction == "mean" else total).astype(input.dtype)
+            wide = lambda xp, x, t: code(xp, x, t).astype("float64")
+            arrays, key = [a.reshape(1, -1) for a in (input, target)], (given, reduction)
+            name = f"{op.__name__}_of_few"
+            (found,) = _rows.reduce(xp, name, ["sum"], wide, share, arrays, (1,), [input.dtype], key=key)
+            return found.reshape(())
         total = 0.0
         with np.errstate(all="ignore"):
             if rest := input.size - runs * _RUN:

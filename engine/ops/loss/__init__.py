@@ -116,6 +116,7 @@ def squared(xp, x, t):
     node="MseLossBackward0",
     autocast="float32",
     generated="many",
+    large=1 << 15,
 )
 @derivative(
     input=lambda grad, input, target, reduction: _mse_slope(grad, input, target, reduction),
@@ -147,6 +148,7 @@ def smooth_l1(beta, xp, x, t):
     node="SmoothL1LossBackward0",
     autocast="float32",
     generated="many",
+    large=1 << 15,
 )
 @derivative(
     input=lambda grad, input, target, reduction, beta: _smooth_slope(grad, input, target, reduction, beta),
@@ -187,6 +189,7 @@ def huber(delta, xp, x, t):
     check=_check_huber,
     autocast="float32",
     generated="many",
+    large=1 << 15,
 )
 @derivative(
     input=lambda grad, input, target, reduction, delta: _huber_slope(grad, input, target, reduction, delta),
@@ -220,6 +223,7 @@ def soft_margin(xp, x, t):
     node="SoftMarginLossBackward0",
     autocast="float32",
     generated="many",
+    large=1 << 15,
 )
 @derivative(input=lambda grad, input, target, reduction: _soft_margin_slope(grad, input, target, reduction))
 @samples(lambda t: _pairs(t, lambda: (t(3, 4), t.constant(t(3, 4)))))
@@ -303,6 +307,7 @@ def crossed_logits(xp, x, t):
     check=lambda arrays: _check_logits(*arrays),
     autocast="float32",
     generated="many",
+    large=1 << 15,
 )
 @derivative(
     input=lambda grad, input, target, reduction: guard(

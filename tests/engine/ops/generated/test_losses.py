@@ -43,7 +43,7 @@ LOSSES = [
 @pytest.mark.parametrize("name, given", LOSSES)
 def test_losses_of_elements(name: str, given: tuple[float, ...], reduction: str, dtype: str) -> None:
     r = np.random.default_rng(3)
-    for shape in ((4096,), (3, 5000), (2, 4, 4096)):
+    for shape in ((1,), (5, 7), (4095,), (3, 20000), (40960,), (2, 4, 4096)):
         x, target = ((r.standard_normal(shape) * 5).astype(dtype) for _ in range(2))
         agree(name, x, target, reduction, *given)
     x[0, 1, 2], target[1, 2, 3] = np.inf, np.nan
@@ -51,7 +51,7 @@ def test_losses_of_elements(name: str, given: tuple[float, ...], reduction: str,
     agree(name, x, target, "none", *given)
     agree(name, x[:, :, ::2], target[0, :, :2048], "none", *given)
     assert left(name, x[:, :, ::2], target[:, :, ::2], reduction, *given)
-    assert left(name, x[0, 0, :4095], target[0, 0, :4095], reduction, *given)
+    assert left(name, x[:0], target[:0], reduction, *given)
     assert left(name, x, target.astype("float16"), reduction, *given)
 
 
