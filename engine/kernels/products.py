@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 
-from engine.kernels.form import Array, Value, call
+from engine.kernels.form import Array, Kernel, Value, call
 from engine.kernels.jobs import Jobs, least
 from engine.kernels.llvm_jobs import in_llvm
 
@@ -24,12 +25,14 @@ __all__ = [
     "PARAMETERS",
     "WIDE_PARAMETERS",
     "matrices",
+    "narrow",
     "packed",
     "panels",
     "widened",
 ]
 
 MULTIPLIED = 16  # operations of a call's `each`, as `cpu.operations` counts them: 16 multiplications in vectors
+NARROW = 4  # columns, of fewer of which there are no vectors
 TILE = (6, 3, 1)  # rows of results that stay in registers
 _SIZES = (
     *("rows", "depth", "width", "band", "bands", "row", "step", "line"),
@@ -93,6 +96,31 @@ def matrices(type: str, bias: str, transposed: bool, lanes: int, vectors: int) -
         with k.when((width % lanes).differs(0)):  # the last vector overlaps the one before
             columns(1, width - lanes)
     return k
+
+
+@functools.cache
+def narrow(columns: int, biased: bool) -> Callable[[str], Kernel]:
+    """left (rows, depth) @ right (depth, columns) [+ bias (columns)] -> (rows, columns), of a few columns.
+
+    `row` and `step`: how far left's elements are apart, `line` and `column` right's.
+    """
+
+    def write(type: str) -> Kernel:
+        k = Kernel("narrow", "rows")
+        left, right = k.array("left", type), k.array("right", type)
+        bias = k.array("bias", type) if biased else None
+        out = k.array("out", type, True)
+        sizes = ("depth", "row", "step", "line", "column")
+        depth, row, step, line, column = (k.scalar(name, "index") for name in sizes)
+        start = k.index * row
+        product = lambda c: lambda j: k.load(left, start + j * step) * k.load(right, j * line + column * c)
+        sums = [k.reduce("sum", depth, product(c)) for c in range(columns)]
+        with k.once():
+            for c, found in enumerate(sums):
+                k.store(out, k.index * columns + c, found if bias is None else found + k.load(bias, c))
+        return k
+
+    return write
 
 
 def _copy_columns(k: Jobs, source: Array, target: Array, line: Value, depth: Value, count: int) -> None:

@@ -215,11 +215,15 @@ def _paired(xp: Any, real: Any, imag: Any) -> Any:
 
 
 def _polar_abs(grad: Tensor, angle: Tensor) -> Tensor:
-    return (grad * complex(angle.cos(), angle.sin()).conj()).real
+    if grad.is_complex():
+        return grad.real * angle.cos() + grad.imag * angle.sin()
+    return grad * angle.cos()
 
 
 def _polar_angle(grad: Tensor, abs: Tensor, angle: Tensor) -> Tensor:
-    return (grad * (complex(-angle.sin(), angle.cos()) * abs).conj()).real
+    if grad.is_complex():
+        return (grad.imag * angle.cos() - grad.real * angle.sin()) * abs
+    return -(grad * angle.sin() * abs)
 
 
 @op(broadcast=True, method=False, check=lambda arrays: _check_pair("polar", *arrays), numbers=())

@@ -16,7 +16,7 @@ from engine.core.checks import broadcast_shapes, wrap_dim
 from engine.core.grad_mode import no_grad
 from engine.dispatch import composite, derivative, op, samples
 from engine.ops.activation import choose, logsigmoid
-from engine.ops.pointwise.arithmetic import not_implemented
+from engine.ops.pointwise.arithmetic import keep_where, not_implemented
 from engine.tensor import Tensor
 
 
@@ -98,8 +98,49 @@ def _pairs(t, make=None):
     return [(*make(), how) for how in ("mean", "sum", "none")]
 
 
-def _mse_slope(grad, input, target, reduction):
-    return guard(_share(grad, input.shape, reduction) * 2 * (input - target), grad, input, target)
+def _difference_slope(grad, bound, factor, *others):
+    """The gradient of what `clamped_difference` clamps."""
+    grad_output, input, target = others
+    slope = grad * grad_output * factor
+    return slope if bound == math.inf else keep_where(slope, (input - target).abs() <= bound)
+
+
+@op(broadcast=True, public=False, method=False, out=False, tensors=("grad_output", "input", "target"), generated="some")
+@derivative(
+    grad_output=lambda grad, input, target, bound, factor: clamped_difference(grad, input, target, bound, factor),
+    input=lambda grad, grad_output, input, target, bound, factor: _difference_slope(
+        grad, bound, factor, grad_output, input, target
+    ),
+    target=lambda grad, grad_output, input, target, bound, factor: (
+        -_difference_slope(grad, bound, factor, grad_output, input, target)
+    ),
+)
+@samples(
+    lambda t: [
+        (t(3, 4), t(3, 4), t(3, 4), 0.7, 2.0),
+        (t(), t(3, 4), t(3, 4), math.inf, 2.0),
+    ]
+)
+def clamped_difference(xp, grad_output, input, target, bound: float, factor: float):
+    """grad_output * factor * (input - target, from -bound to bound): the gradient of squares and of what is near them.
+
+    All (*), or broadcast -> (*).
+    """
+    difference = input - target
+    if bound != math.inf:
+        difference = xp.minimum(xp.maximum(difference, -bound), bound)
+    return grad_output * (difference * factor)
+
+
+def _slope(grad, input, target, reduction, bound, factor):
+    """The gradient of a loss of the difference with respect to the input."""
+    share = _share(grad, input.shape, reduction)
+    if input.dtype is target.dtype is share.dtype:
+        made = clamped_difference(share, input, target, bound, factor)
+    else:
+        difference = input - target
+        made = share * factor * (difference if bound == math.inf else difference.clamp(-bound, bound))
+    return guard(made, grad, input, target)
 
 
 def squared(xp, x, t):
@@ -119,8 +160,8 @@ def squared(xp, x, t):
     large=1 << 15,
 )
 @derivative(
-    input=lambda grad, input, target, reduction: _mse_slope(grad, input, target, reduction),
-    target=lambda grad, input, target, reduction: -_mse_slope(grad, input, target, reduction),
+    input=lambda grad, input, target, reduction: _slope(grad, input, target, reduction, math.inf, 2.0),
+    target=lambda grad, input, target, reduction: -_slope(grad, input, target, reduction, math.inf, 2.0),
 )
 @samples(lambda t: _pairs(t))
 def mse_loss(xp, input, target, reduction="mean"):
@@ -131,6 +172,8 @@ def mse_loss(xp, input, target, reduction="mean"):
 
 
 def _smooth_slope(grad, input, target, reduction, beta):
+    if beta:
+        return _slope(grad, input, target, reduction, beta, 1 / beta)
     return guard(_share(grad, input.shape, reduction) * ((input - target) / beta).clamp(-1, 1), grad, input, target)
 
 
@@ -164,10 +207,6 @@ def smooth_l1_loss(xp, input, target, reduction="mean", beta: float = 1.0):
     return _over(xp, functools.partial(smooth_l1, beta), (input, target), reduction, input.dtype)
 
 
-def _huber_slope(grad, input, target, reduction, delta):
-    return guard(_share(grad, input.shape, reduction) * (input - target).clamp(-delta, delta), grad, input, target)
-
-
 def _check_huber(arrays):
     input, target = (dtypes.from_numpy(a.dtype) for a in arrays)
     if input.category < dtypes.FLOATING <= target.category:
@@ -192,8 +231,8 @@ def huber(delta, xp, x, t):
     large=1 << 15,
 )
 @derivative(
-    input=lambda grad, input, target, reduction, delta: _huber_slope(grad, input, target, reduction, delta),
-    target=lambda grad, input, target, reduction, delta: -_huber_slope(grad, input, target, reduction, delta),
+    input=lambda grad, input, target, reduction, delta: _slope(grad, input, target, reduction, delta, 1.0),
+    target=lambda grad, input, target, reduction, delta: -_slope(grad, input, target, reduction, delta, 1.0),
 )
 @samples(lambda t: [(*p, 0.7) for p in _pairs(t)])
 def huber_loss(xp, input, target, reduction="mean", delta: float = 1.0):

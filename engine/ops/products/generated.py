@@ -29,6 +29,7 @@ from engine.kernels import cpu, products
 from engine.kernels.form import Kernel
 from engine.ops import products as ops
 from engine.ops.generated import launch
+from engine.ops.generated.layers import run as run_rows
 from engine.ops.generated.route import (
     GeneratedRoute,
     address,
@@ -150,6 +151,7 @@ class Steps:
 
 MOST = 1 << 27  # multiplications up to which libraries, which pack both matrices, are not faster
 _SHARED = 1 << 18  # of a product, from which its rows are shared among threads
+_ALONE = 1 << 20  # of one with few columns, which BLAS does as quickly as memory is read
 _FLOATS = ("float32", "float64")
 
 
@@ -162,12 +164,17 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
     """left (*, n, k) @ right (*, k, m) + bias -> (*, n, m), of up to two leading dims, the same of both.
 
     bias: (m), with bias_of "rows" (n), or None.  NotImplemented for what the kernel does not serve: other types than
-    float32 and float64, fewer than 4 columns, steps in both dims of the right matrix, very many multiplications.
+    float32 and float64, fewer than 4 columns in batches, steps in both dims of the right matrix, very many
+    multiplications.
     """
     *lead, n, k = left.shape
     m, dtype, count = right.shape[-1], left.dtype, prod(lead)
     work, item = count * n * k * m, dtype.itemsize
-    if m < 4 or n < 2 or not 0 < work <= MOST or dtype != right.dtype or dtype.name not in _FLOATS or len(lead) > 2:
+    if m < products.NARROW and not lead and bias_of == "columns":
+        return _narrow(xp, left, right, bias)
+    if m < products.NARROW or n < 2 or not 0 < work <= MOST or len(lead) > 2:
+        return NotImplemented
+    if dtype != right.dtype or dtype.name not in _FLOATS:
         return NotImplemented
     if bias is not None and (bias.dtype != dtype or not bias.flags.c_contiguous):
         return NotImplemented
@@ -195,6 +202,20 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
     inner = lead[-1] if lead else 1
     numbers = [n, k, m, band, bands, row, step, line, inner, *of_left, *of_right]
     launch.launched(built, arrays, numbers, count * bands, max(1, work // (count * bands * products.MULTIPLIED)))
+    return made
+
+
+def _narrow(xp: Any, left: Any, right: Any, bias: Any) -> Any:
+    """left (n, k) @ right (k, m) + bias (m), of fewer columns than a vector has."""
+    (n, k), m, dtype = left.shape, right.shape[1], left.dtype
+    given = [left, right] if bias is None else [left, right, bias]
+    if n < 2 or not 0 < n * k * m <= _ALONE or dtype.name not in _FLOATS or any(a.dtype != dtype for a in given):
+        return NotImplemented
+    if (bias is not None and not bias.flags.c_contiguous) or any(s % dtype.itemsize for a in given for s in a.strides):
+        return NotImplemented
+    made = xp.empty((n, m), dtype)
+    steps = [s // dtype.itemsize for s in (*left.strides, *right.strides)]
+    run_rows(products.narrow(m, bias is not None), [*given, made], [k, *steps], n, k * m)
     return made
 
 

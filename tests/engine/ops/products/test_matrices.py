@@ -45,6 +45,16 @@ def test_any_layout(lead: tuple[int, ...], n: int, k: int, m: int, dtype: str) -
         np.testing.assert_allclose(got, want, atol=NEAR[dtype] * k**0.5, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_few_columns(m: int, dtype: str) -> None:
+    for turned, of_right, biased in itertools.product((False, True), repeat=3):
+        a, b = matrix((), 9, 300, turned, dtype), matrix((), 300, m, of_right, dtype)
+        (bias,) = arrays((m,), dtype=dtype) if biased else (None,)
+        want = a.astype("float64") @ b.astype("float64") + (0 if bias is None else bias)
+        np.testing.assert_allclose(products.multiplied(np, a, b, bias), want, atol=20 * NEAR[dtype], rtol=0)
+
+
 def test_a_row_is_the_same_whatever_it_is_a_part_of(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = matrix((), 97, 83, False, "float32"), matrix((), 83, 71, True, "float32")
     whole = products.multiplied(np, a, b)
@@ -74,7 +84,9 @@ def test_windows_and_matrices_that_all_share() -> None:
 
 def test_what_is_left_to_libraries() -> None:
     a, b = arrays((8, 16), (16, 8))
-    assert products.multiplied(np, a, b[:, :3]) is NotImplemented  # few columns
+    assert products.multiplied(np, a[None], b[None, :, :3]) is NotImplemented  # few columns, of batches
+    assert products.multiplied(np, a, b[:, :3], a[:, 0].copy(), "rows") is NotImplemented
+    assert products.multiplied(np, a, b[:, :1].astype("float64")) is NotImplemented
     assert products.multiplied(np, a[:1], b) is NotImplemented  # one row
     assert products.multiplied(np, a, np.ascontiguousarray(np.tile(b, 2))[:, ::2]) is NotImplemented  # steps
     assert products.multiplied(np, a, b.astype("float64")) is NotImplemented
