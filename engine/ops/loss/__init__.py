@@ -129,7 +129,7 @@ def clamped_difference(xp, grad_output, input, target, bound: float, factor: flo
     difference = input - target
     if bound != math.inf:
         difference = xp.minimum(xp.maximum(difference, -bound), bound)
-    return grad_output * (difference * factor)
+    return (grad_output * (difference * factor)).astype(grad_output.dtype, copy=False)
 
 
 def _slope(grad, input, target, reduction, bound, factor):

@@ -165,7 +165,7 @@ def _lengths(name, values):
     if isinstance(values, Tensor):
         if values.dtype.category >= dtypes.FLOATING:
             raise RuntimeError(f"{name} must be integral")
-        values = values.reshape(-1).tolist()
+        values = values._array.reshape(-1).tolist()
     return tuple(map(int, values))
 
 
@@ -228,25 +228,29 @@ def ctc(
                 f"Expected {name} to have value at least 0, but got value {least} (while checking arguments for "
                 "ctc_loss_allocate_outputs)"
             )
-    for n in input_lengths:
-        if n > steps:
-            raise RuntimeError(
-                f"Expected input_lengths to have value at most {steps}, but got value {n} (while checking arguments "
-                "for ctc_loss_cpu)"
-            )
+    if max(input_lengths, default=0) > steps:
+        n = next(n for n in input_lengths if n > steps)
+        raise RuntimeError(
+            f"Expected input_lengths to have value at most {steps}, but got value {n} (while checking arguments for "
+            "ctc_loss_cpu)"
+        )
     _check_targets(targets, count, target_lengths)
-    values = targets.long().tolist()
+    values = (targets if targets.dtype.category < dtypes.FLOATING else targets.long())._array.tolist()
     if targets.dim() == 1:
         rows, start = [], 0
         for n in target_lengths:
             rows.append(tuple(values[start : start + n]))
             start += n
+    elif min(target_lengths, default=0) == targets.shape[1]:
+        rows = list(map(tuple, values))
     else:
         rows = [tuple(row[:n]) for row, n in zip(values, target_lengths)]
     if not x.is_floating_point():
         raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{dtypes.scalar_name(x.dtype)}'")
     losses = ctc_rows(x, tuple(rows), input_lengths, target_lengths, blank, zero_infinity)
     guard(losses, targets, None if zero_infinity else losses)  # torch puts the zeros into a copy
+    if reduction == "mean" and len({*target_lengths}) == 1:
+        return (losses / _at_least_one(target_lengths[0])).mean()
     if reduction == "mean":
         divisor = losses.detach().new_tensor([_at_least_one(n) for n in target_lengths])
         return (losses / divisor).mean()
