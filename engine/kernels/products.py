@@ -113,8 +113,14 @@ def narrow(columns: int, biased: bool) -> Callable[[str], Kernel]:
         sizes = ("depth", "row", "step", "line", "column")
         depth, row, step, line, column = (k.scalar(name, "index") for name in sizes)
         start = k.index * row
-        product = lambda c: lambda j: k.load(left, start + j * step) * k.load(right, j * line + column * c)
-        sums = [k.reduce("sum", depth, product(c)) for c in range(columns)]
+
+        def product(c: int) -> Value:
+            found: Value = k.reduce(
+                "sum", depth, lambda j: k.load(left, start + j * step) * k.load(right, j * line + column * c)
+            )
+            return found
+
+        sums = [product(c) for c in range(columns)]
         with k.once():
             for c, found in enumerate(sums):
                 k.store(out, k.index * columns + c, found if bias is None else found + k.load(bias, c))
