@@ -149,7 +149,8 @@ class Steps:
         shared(self.code, args, 0, width // self.panel, several(len(rows) * self.matrix.size))
 
 
-MOST = 1 << 27  # multiplications up to which libraries, which pack both matrices, are not faster
+MOST = 1 << 23  # multiplications up to which libraries, which pack both matrices, are slower or as fast
+_OF_IMAGES = 1 << 27  # the same of a weight and the places of images, which libraries take one after the other
 _SHARED = 1 << 18  # of a product, from which its rows are shared among threads
 _ALONE = 1 << 20  # of one with few columns, which BLAS does as quickly as memory is read
 _FLOATS = ("float32", "float64")
@@ -160,19 +161,19 @@ def _matrices(*options: Any) -> cpu.Built:
     return cpu.build(products.matrices(*options))
 
 
-def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = "columns") -> Any:
+def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = "columns", most: int = MOST) -> Any:
     """left (*, n, k) @ right (*, k, m) + bias -> (*, n, m), of up to two leading dims, the same of both.
 
     bias: (m), with bias_of "rows" (n), or None.  NotImplemented for what the kernel does not serve: other types than
     float32 and float64, fewer than 4 columns in batches, steps in both dims of the right matrix, very many
-    multiplications.
+    multiplications (`most`).
     """
     *lead, n, k = left.shape
     m, dtype, count = right.shape[-1], left.dtype, prod(lead)
     work, item = count * n * k * m, dtype.itemsize
     if m < products.NARROW and not lead and bias_of == "columns":
         return _narrow(xp, left, right, bias)
-    if m < products.NARROW or n < 2 or not 0 < work <= MOST or len(lead) > 2:
+    if m < products.NARROW or n < 2 or not 0 < work <= most or len(lead) > 2:
         return NotImplemented
     if dtype != right.dtype or dtype.name not in _FLOATS:
         return NotImplemented
@@ -267,7 +268,7 @@ def _addmm(xp: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: A
 def _products_of_places(xp: Any, weight: Any, images: Any, bias: Any = None) -> Any:
     if weight.ndim != 2 or images.ndim != 3 or not _fit(weight, images):
         return NotImplemented
-    return multiplied(xp, np.broadcast_to(weight, (len(images), *weight.shape)), images, bias, "rows")
+    return multiplied(xp, np.broadcast_to(weight, (len(images), *weight.shape)), images, bias, "rows", _OF_IMAGES)
 
 
 def _of_rows(xp: Any, input: Any, right: Any, bias: Any = None) -> Any:
