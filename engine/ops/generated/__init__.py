@@ -35,7 +35,10 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     one = pointwise and not (record.outputs or record.many)
     light = record.generated != "many"
     images = record.images or (one and record.channels_last)
-    made = launch.guarded(record.name, plain, present, launches, into, pointwise=one, light=light, images=images)
+    multiplies = len(record.large_by) > 1
+    made = launch.guarded(
+        record.name, plain, present, launches, into, pointwise=one, light=light, images=images, multiplies=multiplies
+    )
     if record.serves is not None:
         made = _limited(made, record.serves)
     if not record.image_kernel:

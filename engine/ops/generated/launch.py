@@ -125,6 +125,7 @@ def guarded(
     pointwise: bool = False,
     light: bool = False,
     images: bool | Callable[..., Any] = False,
+    multiplies: bool = False,
 ) -> Callable[..., Any]:
     """`variant`, whose kernels are compared with the route `present` at their first use.
 
@@ -134,6 +135,7 @@ def guarded(
     light: without it numpy takes one pass, so that calls alone do not pay for a compiler.
     images: operands of the engine's own layout are served, too, in the order of their memory: those of a pointwise op,
     or the arguments that a function gives (`dispatch.kernel`).
+    multiplies: results are sums of products of the operands (`largest_of`).
     """
     decided: LRU[Any, Any] = LRU(MANY)  # by all that a call is but the elements: what is done with it
     last = decided.young
@@ -208,7 +210,7 @@ def guarded(
                 passed = _proof_of_parts(name, entries, few, present)
                 found = few = None  # type: ignore[assignment]
             else:
-                largest = max([size_of(a) for a in arrays], default=0.0)
+                largest = largest_of(arrays, multiplies)
                 terms = max([a.size for a in arrays], default=1)
                 want = present(np, *args, **kwargs)
                 passed = proven(name, entries, difference(want, found, largest, terms))
@@ -384,6 +386,15 @@ def size_of(array: Any) -> float:
     if array.dtype.kind not in "fV" or not array.size:
         return 0.0
     return max(map(_largest, _samples(array)))
+
+
+def largest_of(arrays: Sequence[Any], multiplies: bool = False) -> float:
+    """The largest finite magnitude in all arrays, times that of the next one where operands are multiplied and it is
+    more than 1: what `difference` takes the rounding of."""
+    sizes = sorted([size_of(a) for a in arrays], reverse=True)
+    if multiplies and len(sizes) > 1:
+        return sizes[0] * max(1.0, sizes[1])
+    return sizes[0] if sizes else 0.0
 
 
 def _samples(array: Any) -> Iterator[Any]:

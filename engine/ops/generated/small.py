@@ -61,7 +61,8 @@ def function_for(
 ) -> Callable[..., Any] | None:
     """The builtin function for calls that `plain` does by launches alone: plain(array module, *args).
 
-    there(*args): the route without.  sized: the numbers of the operands whose elements are counted, by default all.
+    there(*args): the route without.  sized: the numbers of the operands whose elements are counted, which are then
+    multiplied with each other; by default all are counted.
     """
     if not direct.readable():
         return None
@@ -90,7 +91,7 @@ def function_for(
         calls += _more(args)
         tried = calls >= OFFERS or trusted
         seen[key] = _REFUSED if tried else calls
-        return _compiled(compiled, name, plain, there, args) if tried else NotImplemented
+        return _compiled(compiled, name, plain, there, args, len(sized) > 1) if tried else NotImplemented
 
     try:
         compiled = direct.Direct(name, offer, 1 if launch.trials.trusted else direct.EVERY)
@@ -111,7 +112,12 @@ def _more(args: tuple[Any, ...]) -> int:
 
 
 def _compiled(
-    compiled: direct.Direct, name: str, variant: Callable[..., Any], there: Callable[..., Any], args: tuple[Any, ...]
+    compiled: direct.Direct,
+    name: str,
+    variant: Callable[..., Any],
+    there: Callable[..., Any],
+    args: tuple[Any, ...],
+    multiplies: bool,
 ) -> Any:
     """Try a call, and keep its launch if that is right and faster; the call's result in any case."""
     trials = launch.trials
@@ -135,7 +141,7 @@ def _compiled(
     if trials.trusted:
         return compiled.function(*args)
     arrays = [a for a in args if a.__class__ is np.ndarray]
-    largest = max([launch.size_of(a) for a in arrays], default=0.0)
+    largest = launch.largest_of(arrays, multiplies)
     what = launch.difference(want, compiled.function(*args), largest, max(a.size for a in arrays))
     if not launch.proven(name, entries, what) or launch.slower(
         lambda: compiled.function(*args), lambda: there(*args), 1.0, entries

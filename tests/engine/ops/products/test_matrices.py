@@ -10,6 +10,7 @@ import pytest
 
 from engine.backends.cpu import threads
 from engine.kernels import processor
+from engine.ops.generated import launch
 from engine.ops.products import generated as products
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
@@ -120,3 +121,15 @@ def test_values_that_are_not_finite(value: Any) -> None:
     a[2, 3] = b[5, 7] = value
     with np.errstate(all="ignore"):
         agree("mm", a, b)
+
+
+def test_products_that_cancel_are_compared_by_what_was_added_up() -> None:
+    """Rows of 300 and the differences of their neighbours: results are rounding alone, in any order another."""
+    r = np.random.default_rng(0)
+    basis = np.linalg.qr(r.standard_normal((64, 64)))[0]
+    a, b = (np.float32(300 * basis[:, :32].T), np.float32(300 * basis[:, 32:]))
+    got, want = products.multiplied(np, a, b), products.multiplied(np, a[:, ::-1].copy(), b[::-1].copy())
+    assert 0 < abs(want).max() < 1 and launch.difference(want, got) is not None
+    assert launch.difference(want, got, launch.largest_of([a, b], True), a.size) is None
+    assert launch.largest_of([a, np.float32([0.5])], True) == launch.largest_of([a]) == abs(a).max()
+    assert launch.largest_of([]) == 0
