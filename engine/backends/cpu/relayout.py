@@ -65,7 +65,7 @@ _ALIKE = 2048  # bytes: elements so far apart, or a multiple, share places of th
 _SHARE = 1 << 17  # elements per thread copies at least
 _TAKEN = 1 << 17  # elements at an index, or of arrays that are joined, that are shared among threads
 _WRITTEN = 1 << 15  # elements of short lines of a slice that generated code writes: numpy's loops take 12 to 17 us
-_SHORT = 64  # elements of such a line
+_WRITTEN_LINE = 64  # elements of such a line
 _RUN = 1 << 12  # bytes of a run of neighbours up to which the loop for each costs something
 
 _seen: LRU[Any, bool] = LRU(1 << 12)  # layouts that were copied once
@@ -166,7 +166,7 @@ def joined(arrays: Sequence[np.ndarray], axis: int) -> Any:
 
 def write(target: np.ndarray, source: np.ndarray) -> None:
     """target[...] = source: of large parts of arrays, as a slice has them, threads write a part each."""
-    least = _WRITTEN if target.ndim and target.shape[-1] <= _SHORT else _TAKEN
+    least = _WRITTEN if target.ndim and target.shape[-1] <= _WRITTEN_LINE else _TAKEN
     if target.size >= least and providers.written and threads.get_num_threads() > 1 and target.dtype == source.dtype:
         spread = source if source.shape == target.shape else np.broadcast_to(source, target.shape)
         ahead = min(target.strides) > 0 and min(spread.strides) >= 0

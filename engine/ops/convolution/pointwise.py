@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,15 +32,16 @@ _IN_STEPS, _OF_ALL = 1 << 23, 1 << 27
 _known: LRU[Hashable, Steps | bool] = LRU(1024)  # False where they do not serve
 
 
-@functools.cache
-def _many(record: Op) -> Callable[..., Any]:
-    return large_kernel(record)
+_large = functools.cache(large_kernel)
 
 
-def _run(function: Any, *args: Any) -> Array:
+def _run(record: Op, *args: Array | None) -> Array:
     """Run an op of products on arrays: a launch where the call repeats one, else as many elements are."""
-    found = run_direct(function, *args)
-    return _many(function.op)(np, *args) if found is NotImplemented else found  # type: ignore[return-value]  # one
+    found = run_direct(record.function, *args)
+    if found is NotImplemented:
+        found = _large(record)(np, *args)
+    assert isinstance(found, np.ndarray)
+    return found
 
 
 def in_steps(geometry: ConvGeometry, kernel: Sequence[int]) -> bool:
@@ -77,12 +78,12 @@ class Steps:
         return np.ascontiguousarray(x[self._read]).reshape(self._rows)
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
-        found = _run(products_of_places, w.reshape(self._matrix), self._taken(x), bias)
+        found = _run(products_of_places.op, w.reshape(self._matrix), self._taken(x), bias)
         return found.reshape(self._shape)
 
     def input(self, g: Array, w: Array) -> Array:
         """The gradient with respect to the input."""
-        part = _run(products_of_places, w.reshape(self._matrix).T, g.reshape(self._columns), None)
+        part = _run(products_of_places.op, w.reshape(self._matrix).T, g.reshape(self._columns), None)
         if self.out == self._size[2:]:  # all is read
             return part.reshape(self._size)
         made = empty(self._size, g.dtype)
@@ -93,10 +94,11 @@ class Steps:
 
     def weight(self, g: Array, x: Array) -> Array:
         """The gradient with respect to the weight: the sum of the images' products."""
-        made: Any = None
+        made: Array | None = None
         for left, right in zip(g.reshape(self._columns), self._taken(x)):
-            part = _run(mm, left, right.T)
+            part = _run(mm.op, left, right.T)
             made = part if made is None else np.add(made, part, made)
+        assert made is not None
         return made.reshape(*self._matrix, *(1,) * (len(self._size) - 2))
 
 

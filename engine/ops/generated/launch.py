@@ -133,8 +133,7 @@ def guarded(
     into: the array that those may write the result to, if it is laid out as the result is.
     pointwise: there is one result, each of whose elements depends on the operands' elements at its place only.
     light: without it numpy takes one pass, so that calls alone do not pay for a compiler.
-    images: operands of the engine's own layout are served, too, in the order of their memory: those of a pointwise op,
-    or the arguments that a function gives (`dispatch.kernel`).
+    images: operands of the engine's own layout are served, too: of a pointwise op, or as a function gives them.
     multiplies: results are sums of products of the operands (`largest_of`).
     """
     decided: LRU[Any, Any] = LRU(MANY)  # by all that a call is but the elements: what is done with it
@@ -210,10 +209,9 @@ def guarded(
                 passed = _proof_of_parts(name, entries, few, present)
                 found = few = None  # type: ignore[assignment]
             else:
-                largest = largest_of(arrays, multiplies)
                 terms = max([a.size for a in arrays], default=1)
                 want = present(np, *args, **kwargs)
-                passed = proven(name, entries, difference(want, found, largest, terms))
+                passed = proven(name, entries, difference(want, found, largest_of(arrays, multiplies), terms))
             if not passed:
                 return present(np, *args, **kwargs) if want is None else want
         again = lambda: variant(xp, *args, **kwargs)
@@ -383,18 +381,13 @@ TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-
 
 def size_of(array: Any) -> float:
     """The largest finite magnitude in an array of floats."""
-    if array.dtype.kind not in "fV" or not array.size:
-        return 0.0
-    return max(map(_largest, _samples(array)))
+    return max(map(_largest, _samples(array)), default=0.0) if array.dtype.kind in "fV" else 0.0
 
 
 def largest_of(arrays: Sequence[Any], multiplies: bool = False) -> float:
-    """The largest finite magnitude in all arrays, times that of the next one where operands are multiplied and it is
-    more than 1: what `difference` takes the rounding of."""
-    sizes = sorted([size_of(a) for a in arrays], reverse=True)
-    if multiplies and len(sizes) > 1:
-        return sizes[0] * max(1.0, sizes[1])
-    return sizes[0] if sizes else 0.0
+    """The largest finite magnitude in arrays; of operands that are multiplied times the next one, if that is over 1."""
+    sizes = sorted([0.0, *map(size_of, arrays)])
+    return sizes[-1] * max(1.0, sizes[-2]) if multiplies and len(arrays) > 1 else sizes[-1]
 
 
 def _samples(array: Any) -> Iterator[Any]:

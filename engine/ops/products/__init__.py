@@ -18,11 +18,10 @@ from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.core.grad_mode import mode
 from engine.dispatch import PUBLIC, array_derivative, composite, derivative, op, overload, providers, samples
-from engine.dispatch.choosing import run_direct
 from engine.dispatch.out import store
 from engine.dispatch.runtime import summed_to
 from engine.ops.pointwise.arithmetic import conj_if_complex as conj
-from engine.ops.products.one_row import by_elements
+from engine.ops.products.one_row import by_elements, small_product, weight_of_rows
 from engine.tensor import Tensor
 
 _F32, _F64 = np.dtype("float32"), np.dtype("float64")
@@ -30,9 +29,7 @@ _FEW = 1 << 12  # elements of 16 bits below which numpy's own conversion is as f
 _SMALL, _MANY = 48, 256  # multiplications of a product, and products, from which `_side_by_side` was measured to win
 _BESIDE = 4096  # products at a time: what they need stays in the cache
 _BLAS = frozenset(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
-_MATRICES: dict[str, Any] = dict(
-    large=1 << 18, large_by=("input", "mat2"), several=((2, 3), (3, 4)), autocast="lower", generated="many"
-)
+_MATRICES: dict[str, Any] = dict(large=1 << 18, large_by=("input", "mat2"), several=((2, 3), (3, 4)), autocast="lower")
 
 
 def cpp_name(array: Any) -> str:
@@ -186,7 +183,7 @@ def flat(x: Tensor) -> Tensor:
     return x if len(shape) == 2 else x.reshape(numel(shape[:-1]), shape[-1])
 
 
-@op(**_MATRICES, flops=("mm", flops.product))
+@op(**_MATRICES, generated="many", flops=("mm", flops.product))
 @derivative(
     input=lambda grad, mat2: mm(grad, mH(mat2)),
     mat2=lambda grad, input: of_columns(mH(input), grad),
@@ -213,24 +210,13 @@ def mm(xp, input, mat2):
     return product(xp, input, mat2)
 
 
-def small_product(a: Any, b: Any) -> Any:
-    """The product of two small matrices: a launch where the call repeats one, else BLAS."""
-    found = run_direct(mm, a, b)
-    return a.dot(b) if found is NotImplemented else found
-
-
-@op(**_MATRICES, method=True, flops=("bmm", flops.product))
+@op(**_MATRICES, method=True, generated="many", flops=("bmm", flops.product))
 @derivative(
     input=lambda grad, mat2: bmm(grad, mH(mat2)),
     mat2=lambda grad, input: bmm(mH(input), grad),
 )
 @samples(
-    lambda t: [
-        (t(2, 3, 4), t(2, 4, 2)),
-        (t(3, 1, 2), t(3, 2, 1)),
-        (t(0, 2, 3), t(0, 3, 2)),
-        (t(2, 3, 0), t(2, 0, 2)),
-    ]
+    lambda t: [(t(2, 3, 4), t(2, 4, 2)), (t(3, 1, 2), t(3, 2, 1)), (t(0, 2, 3), t(0, 3, 2)), (t(2, 3, 0), t(2, 0, 2))]
 )
 def bmm(xp, input, mat2):
     """The matrix product of each batch.  input (b, n, k), mat2 (b, k, m) -> (b, n, m).
@@ -513,12 +499,6 @@ def _linear_weight(grad: Tensor, input: Tensor, weight_shape: tuple[int, ...]) -
     return of_columns(flat(grad).t(), conj(flat(input)))
 
 
-def _linear_weight_array(grad: Any, input: Any, shape: tuple[int, ...]) -> Any:
-    if len(shape) != 2 or grad.ndim != 2 or by_elements(len(grad), numel(shape)):
-        return NotImplemented
-    return small_product(grad.T, input)
-
-
 def _linear_nodes(name: str, bias: Any, input: Any, weight: Any) -> tuple[Any, ...]:
     """The edges of torch's last node for `linear`, of which there are several for other ranks than 2."""
     transposed = weight if weight is None else shown("TBackward0", weight)
@@ -567,7 +547,7 @@ def _linear_input(grad: Tensor, weight: Tensor) -> Tensor:
 )
 @array_derivative(
     input=lambda grad, weight: small_product(grad, weight) if weight.ndim == 2 == grad.ndim else NotImplemented,
-    weight=lambda grad, input, weight_shape: _linear_weight_array(grad, input, weight_shape),
+    weight=weight_of_rows,
     bias=lambda grad, bias_shape: summed_to(grad, bias_shape),
 )
 @samples(
