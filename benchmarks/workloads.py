@@ -348,7 +348,7 @@ def limit_of(
         limit = max(limit, AT_FLOOR * least[workload] / theirs)
     compiled = next((c for name, _, _, c in TRAINING if name == workload), None)
     if ours == "engine plan" and compiled and (found := ratios(times, ours, *COMPILED)):
-        limit = max(limit, compiled * middle / statistics.median(found))
+        limit = max(limit, min(1.0, compiled * middle / statistics.median(found)))  # nor slower than eager
     return limit
 
 

@@ -36,3 +36,8 @@ def test_a_step_near_its_floor_holds() -> None:
 def test_a_limit_of_its_own_is_kept_where_it_is_the_least_strict() -> None:
     found = rows({"engine": 2.0, "engine plan": 2.0, "torch": 3.2, "torch compile": 1.0}, floor=0.5)
     assert found["engine plan", "torch best"]["limit"] == found["engine", "torch best"]["limit"] == 0.65
+
+
+def test_a_plan_is_never_to_be_slower_than_eager() -> None:
+    found = rows({"engine": 3.0, "engine plan": 3.3, "torch": 3.2, "torch compile": 9.0})
+    assert found["engine plan", "torch best"]["limit"] == 1.0 and not found["engine plan", "torch best"]["met"]
