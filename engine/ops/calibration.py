@@ -30,6 +30,7 @@ LEFT = {
     "convolution": "window, stride and channels decide, and oneDNN is several times faster",
     "convolution_backward_input": "as convolution",
     "convolution_backward_weight": "as convolution",
+    "products_of_places": "as convolution",
     "max_pool2d_values": "the window decides",
     "max_pool3d_values": "the window decides",
     "max_pool_gradient": "the window decides",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ def test_products_agree_with_the_route_of_every_geometry(case: Any, dtype: str) 
         g = drawn(*want.shape, dtype=dtype, seed=3)
     assert g is not None
     found = pointwise.gradients(g, x, w, (True, True, True), *geometry[:3], False, 1)
+    if count > 4 and math.prod(size) > 1 and not generated(products_of_places.op):
+        assert found is NotImplemented  # libraries multiply one after the other
+        return
     wide_g = g.astype("float64")
     wanted = (
         by_numpy._input_by_arrays(np, wide_g, wide_w, x.shape, geometry),
