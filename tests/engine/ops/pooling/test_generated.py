@@ -197,7 +197,7 @@ def test_a_pass_that_is_slower_or_wrong_is_left(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_engine_takes_them() -> None:
     engine.manual_seed(0)
-    layer, norm = engine.nn.Conv2d(8, 32, 1), engine.nn.BatchNorm2d(32).eval()
+    layer, norm = engine.nn.Conv2d(8, 32, 3, padding=1), engine.nn.BatchNorm2d(32).eval()
     x = engine.randn(2, 8, 12, 12)
     with engine.no_grad():
         y = layer(x)
