@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.dispatch import op, samples
+from engine.ops.products import product
 
 
 @op(
@@ -19,7 +20,7 @@ from engine.dispatch import op, samples
 )
 def products_of_places(xp: Any, weight: Any, images: Any, bias: Any = None) -> Any:
     """weight @ each image + bias.  weight (O, C), images (N, C, places), bias (O) or None -> (N, O, places)."""
-    made = xp.matmul(weight, images)
+    made = product(xp, weight, images)
     if bias is not None:
         made += bias[:, None]
     return made
