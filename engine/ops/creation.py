@@ -614,7 +614,7 @@ def _places(row: int, col: int, target: Any, lower: bool, offset: int) -> np.nda
     return made
 
 
-_small_triangle = functools.lru_cache(16)(_places)  # of half a megabyte each
+_small_triangle = functools.lru_cache(16)(_places)  # of a megabyte each at most
 
 
 def _triangle_indices(row: Any, col: Any, dtype: Any, where: Any, lower: bool, offset: int) -> Tensor:

@@ -164,15 +164,13 @@ def _convolution(
             return _Transposed(geometry, output_padding)
         if _one_place(input.shape, weight.shape[2:], padding, groups):
             return _Linear()
-        steps = pointwise.in_steps(geometry, weight.shape[2:])
-        as_it_lies = _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups)
-        if steps or geometry.pointwise(weight.shape[2:]):
+        if geometry.pointwise(weight.shape[2:]):
             in_order = not asks_channels_last(input) and not asks_channels_last(weight)
             if in_order and pointwise.Steps.serve(input.shape, geometry.stride, weight.shape[0], groups, input, weight):
                 return pointwise.Steps(input.shape, geometry.stride, weight.shape[0])
-        if steps:
+        if pointwise.in_steps(geometry, weight.shape[2:]):
             return _Stepped(given[0], groups)
-        if as_it_lies:
+        if _read_as_it_lies(input, weight.shape[0], weight.shape[2:], padding, groups):
             return _Product(*given)
         out = geometry.output_size(input.shape[2:], weight.shape[2:])
         converted = not asks_channels_last(input) and not asks_channels_last(weight)

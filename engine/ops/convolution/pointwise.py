@@ -1,6 +1,7 @@
 """Convolutions of single elements and their gradients: products of what is read, without the path of every geometry.
 
-Arrays in torch's order, one product for each image, by oneDNN or BLAS.
+Arrays in torch's order, a product for each image: all by one launch of generated code, or one after the other by oneDNN
+or BLAS.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ __all__ = ["Steps", "few", "gradients", "in_steps", "of_gradient"]
 
 _IMAGES = 4  # of which code that makes all at once is no faster where libraries multiply one after the other
 _PLACES = 4  # of an image, of which generated code has no products of fewer
-# Multiplications up to which products of what is read, as it lies, are faster than oneDNN's convolution, which turns
-# images; of steps, where what is read is copied first, and of all elements.
+# Multiplications up to which products of images in torch's order are faster than oneDNN's convolution, which converts
+# them; of steps, where what is read is copied first, and of all elements.
 _IN_STEPS, _OF_ALL = 1 << 23, 1 << 27
 _known: LRU[Hashable, Steps | bool] = LRU(1024)  # False where they do not serve
 
@@ -61,7 +62,7 @@ class Steps:
         self.out, self._read = out, (slice(None), slice(None), *every)
         self._size, self._shape = tuple(size), (size[0], outputs, *out)
         self._rows, self._columns = (size[0], size[1], math.prod(out)), (size[0], outputs, math.prod(out))
-        self._matrix, self._channels = (outputs, size[1]), (outputs, *(1,) * len(out))
+        self._matrix = outputs, size[1]
 
     @staticmethod
     def serve(size: Sequence[int], stride: Sequence[int], outputs: int, groups: int, *arrays: Array) -> bool:
