@@ -268,17 +268,22 @@ fill:
   %words = getelementptr i64, ptr %picks, i64 %npicks
   br label %word
 word:
-  %k = phi i64 [ 0, %fill ], [ %k.next, %word.fill ]
+  %k = phi i64 [ 0, %fill ], [ %k.next, %word.next ]
   %k.done = icmp sge i64 %k, %npicks
-  br i1 %k.done, label %run, label %word.fill
-word.fill:
+  br i1 %k.done, label %run, label %word.look
+word.look:
   %p.pick = getelementptr i64, ptr %picks, i64 %k
   %pick = load i64, ptr %p.pick
+  %k.next = add i64 %k, 1
+  %always = icmp slt i64 %pick, 0
+  br i1 %always, label %word.next, label %word.fill
+word.fill:
   %p.picked = getelementptr ptr, ptr %pool, i64 %pick
   %picked = load ptr, ptr %p.picked
   %p.word = getelementptr i64, ptr %words, i64 %k
   store ptr %picked, ptr %p.word
-  %k.next = add i64 %k, 1
+  br label %word.next
+word.next:
   br label %word
 run:
   %p.team = getelementptr i64, ptr %table, i64 16
@@ -470,13 +475,14 @@ class Direct:
         steps: Sequence[tuple[int, int, Sequence[int], bytes, int]],
         results: int,
         refusal: int = -1,
+        tables: Sequence[Any] = (),
     ) -> int:
         """Keep a launch: what `remove` calls it; 0 where there is no room for such.
 
         args: as the calls will have them.  made: (shape, dtype) of new arrays, of which the first `results` are
         returned in a tuple, or the very first where that is 0.  steps: (address of the code, count, arrays, words,
         pieces for each thread or 0) of each kernel: the first of the words are the arrays', numbered as they stand in
-        args, then in made.
+        args, then in made; -1 where the word is the address of an array that is always the same, one of `tables`.
         refusal: the number of a new int32 array; where its first element is not 0, the call is NotImplemented.
         """
         given = [a for a in args if a.__class__ is np.ndarray]
@@ -503,7 +509,7 @@ class Direct:
                 team.start()
         launch = np.array(words, np.int64)
         held = [a.dtype if a.__class__ is np.ndarray else a for a in args]
-        self.retained.append((launch, held, [dtype for _, dtype in made]))
+        self.retained.append((launch, held, [dtype for _, dtype in made], tables))
         count = int(self.table[0])
         at = min(count, LAUNCHES - 1)
         self.table[_HEAD + at] = launch.ctypes.data

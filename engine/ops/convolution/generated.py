@@ -26,7 +26,7 @@ from engine.core.layouts import ChannelsLast
 from engine.core.lru import LRU
 from engine.core.trials import Standing
 from engine.kernels import cpu, processor, tiles
-from engine.ops.generated import launch
+from engine.ops.generated import comparison, guard, launch
 from engine.ops.generated.route import address, lanes, linked, packed
 
 __all__ = ["code", "forward", "side"]
@@ -54,13 +54,13 @@ def forward(
         if w.size * prod(out) < _FEWEST and not processor.always():
             return None
         found = _known[key] = _Convolution(x, w, out, geometry)
-    if found is launch.DISABLED or found.entry.disabled:
+    if found is guard.DISABLED or found.entry.disabled:
         return None
     if found.proven:
         return found(x, w, bias)
     made = found.first(x, w, bias, plain)
     if found.disabled:
-        _known[key] = launch.DISABLED
+        _known[key] = guard.DISABLED
     return made
 
 
@@ -143,8 +143,8 @@ class _Convolution(Standing):
             trials.fresh.clear()
         made, other = self(x, w, bias), w.view(ChannelsLast) if type(w) is ChannelsLast else w
         want = plain(x, other, bias)  # its packed weight does not displace the one cached here
-        largest = launch.size_of(x) * launch.size_of(w.view(np.ndarray)) * self.offsets.size**0.5
-        if not launch.proven("convolution", [entry], launch.difference(want, made, largest)):
+        largest = comparison.size_of(x) * comparison.size_of(w.view(np.ndarray)) * self.offsets.size**0.5
+        if not launch.proven("convolution", [entry], comparison.difference(want, made, largest)):
             self.disabled = True
             return want
         if launch.slower(lambda: self(x, w, bias), lambda: plain(x, other, bias), _MARGIN, [self]):

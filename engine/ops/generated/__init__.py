@@ -15,7 +15,7 @@ from engine.backends.cpu.fast import fast
 from engine.core.layouts import ChannelsLast
 from engine.dispatch import Op
 from engine.kernels import processor
-from engine.ops.generated import launch
+from engine.ops.generated import guard
 
 __all__ = ["fused", "kernel_of", "variant_of"]
 
@@ -36,7 +36,7 @@ def kernel_of(record: Op, present: Callable[..., Any], into: int | None = None) 
     light = record.generated != "many"
     images = record.images or (one and record.channels_last)
     multiplies = len(record.large_by) > 1
-    made = launch.guarded(
+    made = guard.guarded(
         record.name, plain, present, launches, into, pointwise=one, light=light, images=images, multiplies=multiplies
     )
     if record.serves is not None:
@@ -118,4 +118,4 @@ def fused(
             return code(xp, *arrays)
 
     variant = lambda xp, *arrays: recorded(fast if xp is np else xp, *arrays)
-    return launch.guarded(name, variant, present or plain, True, into, pointwise=True)
+    return guard.guarded(name, variant, present or plain, True, into, pointwise=True)

@@ -23,7 +23,7 @@ from engine.kernels import copies, cpu, processor
 from engine.kernels.elementwise import collapsed
 from engine.kernels.form import Kernel
 from engine.ops import copying, joining, rearranging, shape
-from engine.ops.generated import launch, transposes
+from engine.ops.generated import comparison, launch, replay, transposes
 from engine.ops.generated.layers import prepared, run
 from engine.ops.generated.nested import nested
 from engine.ops.nn import embedding
@@ -137,7 +137,7 @@ def _of_transposed(x: Any) -> Any:
 
 def _made(shape: tuple[int, ...], dtype: Any, count: int) -> Any:
     """A new array of that many elements: malloc's, which it has at once, where it retains such memory."""
-    return (np if count * dtype.itemsize < launch.FROM_ALLOCATOR else relayout).empty(shape, dtype)
+    return (np if count * dtype.itemsize < replay.FROM_ALLOCATOR else relayout).empty(shape, dtype)
 
 
 if processor.available():
@@ -293,7 +293,7 @@ def added(array: Any, grad: Any, index: tuple[Any, ...]) -> bool:
         want, made = array.copy(), array.copy()
         plain(want)
         add(made)
-        if not launch.proven("add at", [entry], launch.difference(want, made)):
+        if not launch.proven("add at", [entry], comparison.difference(want, made)):
             return False
         if launch.slower(lambda: add(made), lambda: plain(want), of=[entry]):
             entry.lost()

@@ -2,7 +2,7 @@
 that numpy lacks: batch norm, prelu's gradient, glu, running sums, fold, cross-entropy, attention.
 
 They are the kernels "direct" of their ops: small calls are retained as direct launches (`small.py`), larger ones are
-tried as any generated kernel is (`launch.guarded`), where the op has no other."""
+tried as any generated kernel is (`guard.guarded`), where the op has no other."""
 
 from __future__ import annotations
 

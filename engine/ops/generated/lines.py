@@ -77,7 +77,8 @@ def _resampled(xp: Any, input: Any, spec: Any, transposed: bool) -> Any:
     for axis, (n, m, taps, index, weights) in sorted(entries, key=lambda one: one[1][1] / one[1][0]):
         before, _, after = parts(result.shape, axis)
         made = xp.empty((*result.shape[:axis], m, *result.shape[axis + 1 :]), result.dtype)
-        arrays = [result, index, *([] if weights is None else [weights]), made]
+        tables = [launch.constant(table) for table in (index, weights) if table is not None]
+        arrays = [result, *tables, made]
         if after == 1:
             run(lines.resampled(taps, weights is not None), arrays, [n, m], before, m * taps)
         else:

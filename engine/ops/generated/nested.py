@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.ops.generated import launch
+from engine.ops.generated import comparison, launch
 
 __all__ = ["nested"]
 
@@ -35,7 +35,7 @@ def nested(
     if entry.proven or trials.trusted:
         return made
     want = plain()
-    if not launch.proven(name, [entry], launch.difference(want.view(type), made.view(type))):
+    if not launch.proven(name, [entry], comparison.difference(want.view(type), made.view(type))):
         return want
     if launch.slower(lambda: copy(built), plain, of=[entry]):
         entry.lost()

@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.cpu import threads
 from engine.core.trials import Standing
 from engine.kernels import compiler, processor, team
-from engine.ops.generated import launch
+from engine.ops.generated import comparison, launch
 
 __all__ = ["GeneratedRoute", "address", "finite", "lanes", "linked", "packed", "registers", "run", "several", "shared"]
 
@@ -145,8 +145,8 @@ class GeneratedRoute(Standing):
         of the operands' sizes."""
         largest = 1.0
         for array in operands:
-            largest *= launch.size_of(array.view(np.ndarray))
-        right = launch.proven(self.name, [self.entry], launch.difference(want, made, largest))
+            largest *= comparison.size_of(array.view(np.ndarray))
+        right = launch.proven(self.name, [self.entry], comparison.difference(want, made, largest))
         self.proven = right and not launch.slower(mine, plain, self.margin, [self])
         self.disabled = not right
         if not self.proven:

@@ -1,7 +1,7 @@
 """Small calls of ops as direct launches: Note [Direct calls] in engine/kernels/direct.py.
 
 A call that comes often enough is run by its generated kernel once, compared with the route it has without, and timed
-against that; if it is right and faster, the launch is retained.  Larger calls are left to `launch.guarded`, which
+against that; if it is right and faster, the launch is retained.  Larger calls are left to `guard.guarded`, which
 releases the interpreter's lock.
 """
 
@@ -21,7 +21,7 @@ from engine.dispatch import Op
 from engine.kernels import compiler, cpu, direct
 from engine.kernels.form import FormError
 from engine.ops import generated
-from engine.ops.generated import launch
+from engine.ops.generated import comparison, launch, replay
 
 __all__ = ["function_for", "function_of"]
 
@@ -124,13 +124,11 @@ def _compiled(
     given, args = args, _flat(args)
     want = NotImplemented if trials.trusted else there(*args)
     trials.fresh.clear()
-    trials.paid = trials.direct = True
     try:
-        watched = launch.watched(variant, fast, args, {})
+        with trials.worth_compiling(direct=True):
+            watched = replay.watched(variant, fast, args, {})
     except (launch.Unfit, FormError):
         watched = None
-    finally:
-        trials.paid = trials.direct = False
     entries = list(trials.fresh)
     trials.fresh.clear()
     if any(a.strides != b.strides for a, b in zip(args, given) if a.__class__ is np.ndarray):
@@ -141,8 +139,8 @@ def _compiled(
     if trials.trusted:
         return compiled.function(*args)
     arrays = [a for a in args if a.__class__ is np.ndarray]
-    largest = launch.largest_of(arrays, multiplies)
-    what = launch.difference(want, compiled.function(*args), largest, max(a.size for a in arrays))
+    largest = comparison.largest_of(arrays, multiplies)
+    what = comparison.difference(want, compiled.function(*args), largest, max(a.size for a in arrays))
     if not launch.proven(name, entries, what) or launch.slower(
         lambda: compiled.function(*args), lambda: there(*args), 1.0, entries
     ):
@@ -173,8 +171,8 @@ def _twin(array: Any) -> Any:
 
 
 def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
-    """Keep what `launch.watched` saw; 0 where it is too much for a direct call."""
-    given, steps, shapes, specs, several, _, refusals = watched
+    """Keep what `replay.watched` saw; 0 where it is too much for a direct call."""
+    given, steps, shapes, specs, several, _, refusals, tables = watched
     few = all([a.size < FEW for a in args if a.__class__ is np.ndarray]) and len(steps) == len(specs) == 1
     few = few and prod(specs[0][0]) >= FEW  # a product of elements with each other
     if not steps or len(refusals) > 1 or any(s[4] * s[5] * s[7] > (MOST if few else OPERATIONS) for s in steps):
@@ -184,15 +182,18 @@ def _add(compiled: direct.Direct, args: tuple[Any, ...], watched: Any) -> int:
         return 0
     order = first + [n for n in range(len(specs)) if n not in first]  # results, then what is dropped
     place = {len(given) + n: len(given) + at for at, n in enumerate(order)}
+    fixed = {len(given) + len(specs) + n: id(table) for n, table in enumerate(tables)}
+    place |= dict.fromkeys(fixed, -1)
     made = [
         (shapes[at][1] if at < len(first) and shapes[at][1] is not None else specs[n][0], specs[n][1])
         for at, n in enumerate(order)
     ]
-    if any(np.empty(shape, dtype).nbytes >= launch.FROM_ALLOCATOR for shape, dtype in made) and not few:
+    if any(np.empty(shape, dtype).nbytes >= replay.FROM_ALLOCATOR for shape, dtype in made) and not few:
         return 0  # whose memory is the allocator's
     launches = []
     for pack, entry, picks, rest, count, _, shared, _ in steps:
-        packed = pack(*[0] * len(picks), *rest)
+        packed = pack(*[fixed.get(p, 0) for p in picks], *rest)
         pieces = 0 if shared is None else cpu.PIECES
         launches.append((compiler.address(entry), count, [place.get(p, p) for p in picks], packed, pieces))
-    return compiled.add(args, made, launches, len(first) if several else 0, *[place.get(n, n) for n in refusals])
+    refusal = place.get(refusals[0], refusals[0]) if refusals else -1
+    return compiled.add(args, made, launches, len(first) if several else 0, refusal, tables)

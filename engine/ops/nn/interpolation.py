@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 from math import floor
 
 from engine.dispatch import composite, samples
@@ -144,11 +145,17 @@ def _upsample(kind, input, output, align_corners, factors):
     array = input._array
     if array.dtype.kind in "ibc" or (array.dtype.kind == "u" and array.dtype.itemsize > 1):
         raise not_implemented(_label(kind, len(size)), array)
-    spec = tuple(
-        (kind, n, m, bool(align_corners), None if factors is None else float(factors[i]))
+    factors = factors if factors is None else tuple(map(float, factors))
+    return OPS[kind, len(size)](input, _spec(kind, tuple(size), tuple(output), bool(align_corners), factors))
+
+
+@lru_cache(maxsize=512)
+def _spec(kind, size, output, align_corners, factors):
+    """The entries of each dim: one object for all calls that are alike, by which kept launches know them."""
+    return tuple(
+        (kind, n, m, align_corners, None if factors is None else factors[i])
         for i, (n, m) in enumerate(zip(size, output))
     )
-    return OPS[kind, len(size)](input, spec)
 
 
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from engine.dispatch import derivative, op, samples
 from engine.ops.dependence import depending
 from engine.ops.nn import _resample
 
 
+@lru_cache(maxsize=512)
 def adaptive_spec(size, out):
-    """The entries of adaptive average pooling from `size` to `out`."""
+    """The entries of adaptive average pooling from `size` to `out`, tuples: one object for all calls that are alike."""
     return tuple(("adaptive", n, m, False, None) for n, m in zip(size, out))
 
 

@@ -15,7 +15,7 @@ from engine.kernels import cpu, team
 from engine.kernels.elementwise import Recorded, recorded, type_is_number
 from engine.kernels.form import FormError, compute_type
 from engine.kernels.trace import Traced, Untraceable, type_of
-from engine.ops.generated import launch
+from engine.ops.generated import comparison, launch
 
 Job = tuple[Sequence[Any], tuple[Any, ...]]
 GRADIENT = 1  # its place among the arrays of a parameter: read, not written
@@ -131,8 +131,8 @@ def _proven(built: cpu.Built, entry: launch.Entry, rest: Any, arrays: Any, numbe
     again = lambda: built.entry(built.pack(*map(id, mine), *rest), 0, size)
     again()
     plain((there, numbers))
-    largest = max([launch.size_of(a) for a in few])
-    if not launch.proven("an optimizer's step", [entry], launch.difference(tuple(there), tuple(mine), largest)):
+    largest = max([comparison.size_of(a) for a in few])
+    if not launch.proven("an optimizer's step", [entry], comparison.difference(tuple(there), tuple(mine), largest)):
         return False
     if launch.slower(again, lambda: plain((there, numbers)), of=[entry]):
         entry.disabled, entry.built, entry.proven = True, None, False

@@ -137,10 +137,10 @@ def _generated() -> Any:
 
     if not processor.available():
         return None
-    from engine.ops.generated import launch
+    from engine.ops.generated import guard
     from engine.ops.products import generated as products
 
-    return launch.guarded("linear", products.one_row, lambda xp, row, *rest: _rows(row, row, *rest), False)
+    return guard.guarded("linear", products.one_row, lambda xp, row, *rest: _rows(row, row, *rest), False)
 
 
 def _one_row(row: Any, weight: Any, bias: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from engine.kernels import cpu
 from engine.kernels.form import FormError
 from engine.kernels.recurrent import CELLS
-from engine.ops.generated import launch
+from engine.ops.generated import comparison, launch
 
 __all__ = ["SIZE", "step"]
 
@@ -40,7 +40,7 @@ def step(name: str, dtype: Any, size: int, rows: int, small: Callable[..., Any])
     if fresh:
         fresh.clear()
         mine, there = (small(name, dtype, cell) for cell in (_cell(built, SIZE), None))
-        if not launch.proven(name, [entry], launch.difference(there, mine)):
+        if not launch.proven(name, [entry], comparison.difference(there, mine)):
             return None
     return _cell(built, size)
 

@@ -276,7 +276,7 @@ class _Trial:
 
     def _same(self, parts: list[_Layer], separate: Callable[[], None], together: Callable[[], None]) -> bool:
         """Return whether layers that are joined have the values of the same layers one by one; else warn."""
-        from engine.ops.generated import launch
+        from engine.ops.generated import comparison, launch
 
         buffers, out = self.lowering.buffers, parts[-1].entry.out
         reads = {n: buffers[n] for n in (parts[0].entry.reads[0], *parts[-1].entry.others)}
@@ -287,7 +287,7 @@ class _Trial:
                 array[...] = drawn[number]
             run()
             found.append(np.array(buffers[out]))
-        return launch.proven("layers that are joined in plans", [], launch.difference(found[0], found[1]))
+        return launch.proven("layers that are joined in plans", [], comparison.difference(found[0], found[1]))
 
     def _only(self, layer: _Layer, after: _Layer) -> bool:
         """Return whether the next layer alone reads the result of one, in memory of the plan."""
@@ -296,7 +296,7 @@ class _Trial:
         return hidden and after.entry.reads[0] == out and lowering.readers[out] == 1
 
     def _difference(self, layer: _Layer) -> str | None:
-        from engine.ops.generated import launch
+        from engine.ops.generated import comparison
 
         entry, lowering, environment = layer.entry, self.lowering, self.environment
         buffers = [lowering.buffers[n] for n in entry.reads if n in lowering.buffers]
@@ -313,5 +313,5 @@ class _Trial:
         largest = 1.0
         weight = array_of(bound(entry.call).get("weight"))
         for array in (*numbers[:1], *([] if weight is None else [weight])):
-            largest *= launch.size_of(array)
-        return launch.difference(want, result(_running([layer], [layer.code])), largest)
+            largest *= comparison.size_of(array)
+        return comparison.difference(want, result(_running([layer], [layer.code])), largest)

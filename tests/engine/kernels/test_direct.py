@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.backends.file_cache import Cache
-from engine.kernels import compiler, cpu, direct, processor, team
+from engine.kernels import cpu, direct, processor, team
 from engine.kernels.elementwise import Layout, recorded
 
 pytestmark = pytest.mark.skipif(
     not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
 )
 F32 = np.dtype("float32")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
-    yield
 
 
 def built(code: Any, operands: int, count: int) -> tuple[cpu.Built, list[int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu import threads
-from engine.backends.file_cache import Cache
 from engine.kernels import compiler, processor, program, team
 from engine.kernels.llvm_text import Vectors
 from engine.kernels.program import Program
@@ -25,12 +23,6 @@ def several(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """One thread, or three, whatever this machine has."""
     monkeypatch.setattr(threads, "get_num_threads", lambda: request.param)
     return int(request.param)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
-    yield
 
 
 def summed() -> Any:

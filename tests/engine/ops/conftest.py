@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from engine.backends.file_cache import Cache
-from engine.kernels import compiler
+from engine.core.lru import LRU
 from engine.ops.generated import launch
 
 
 @pytest.fixture
-def launched(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call is launched, whatever takes longer; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call is launched, whatever takes longer."""
     monkeypatch.setattr(launch.trials, "trusted", True)
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel of another test, nothing switched off."""
+    monkeypatch.setattr(launch, "_entries", {})
+    monkeypatch.setattr(launch, "_rows", LRU(4096))
+    monkeypatch.setattr(launch, "_warned", set())
+    monkeypatch.setattr(launch.trials, "trusted", False)
+    monkeypatch.setenv("ENGINE_ROUTES", "static")

@@ -11,9 +11,8 @@ import pytest
 
 import engine
 from engine.backends.cpu import threads
-from engine.backends.file_cache import Cache
 from engine.core.lru import LRU
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.attention import generated
 from engine.ops.generated import route
 
@@ -31,9 +30,8 @@ SIZES = [  # images, heads, queries, keys, columns of keys and of values
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; three threads, whatever this machine has, however little there is."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three threads, whatever this machine has, however little there is."""
     monkeypatch.setattr(threads, "_count", 3)
     monkeypatch.setattr(route, "SHARE", 0)
     monkeypatch.setattr(generated, "_routes", LRU(1024))

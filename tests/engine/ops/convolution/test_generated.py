@@ -15,12 +15,11 @@ import pytest
 
 from engine.backends.cpu import threads
 from engine.backends.cpu.fast import fast
-from engine.backends.file_cache import Cache
 from engine.core.geometry import ConvGeometry
 from engine.core.layouts import ChannelsLast
 from engine.core.lru import LRU
 from engine.dispatch import choosing
-from engine.kernels import compiler, cpu, processor, tiles
+from engine.kernels import cpu, processor, tiles
 from engine.ops.convolution import generated as convolution
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.generated import launch
@@ -48,9 +47,8 @@ GEOMETRIES = [  # N, C, O, groups, size, kernel, stride, padding, dilation
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernel of another test, nothing switched off; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel of another test, nothing switched off."""
     monkeypatch.setattr(convolution, "_known", LRU(1024))
     monkeypatch.setattr(convolution, "_entries", {})
     monkeypatch.setattr(choosing, "_left", [0])  # it is worth loading

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu import threads
-from engine.backends.file_cache import Cache
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.convolution import generated_taps as taps
 from engine.ops.generated import route
 
@@ -17,9 +16,8 @@ pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated co
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; three threads, whatever this machine has."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three threads, whatever this machine has."""
     monkeypatch.setattr(threads, "_count", 3)
     monkeypatch.setattr(route, "SHARE", 0)
     yield

@@ -10,10 +10,9 @@ import pytest
 
 import engine
 from engine.backends.cpu import threads
-from engine.backends.file_cache import Cache
 from engine.core.geometry import ConvGeometry
 from engine.core.lru import LRU
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.convolution import generated
 from engine.ops.convolution import generated_weights as weights
 from engine.ops.convolution import numpy as by_numpy
@@ -31,9 +30,8 @@ GEOMETRIES = [  # N, C, size, O, kernel, padding, dilation, groups
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; three threads, whatever this machine has, however little there is."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three threads, whatever this machine has, however little there is."""
     monkeypatch.setattr(threads, "_count", 3)
     monkeypatch.setattr(route, "SHARE", 0)
     monkeypatch.setattr(weights, "_FEWEST", 0)

@@ -10,10 +10,9 @@ import pytest
 
 from engine.backends.cpu import threads
 from engine.backends.cpu.relayout import to_channels_last
-from engine.backends.file_cache import Cache
 from engine.core.geometry import ConvGeometry
 from engine.core.layouts import ChannelsLast
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.convolution import generated_windows as windows
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.generated import route
@@ -34,9 +33,8 @@ GEOMETRIES = [  # N, C, O, size, kernel, stride, padding, dilation
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; three threads, whatever this machine has, however little there is."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three threads, whatever this machine has, however little there is."""
     monkeypatch.setattr(threads, "_count", 3)
     monkeypatch.setattr(route, "SHARE", 0)
     yield

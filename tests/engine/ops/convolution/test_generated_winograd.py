@@ -13,13 +13,12 @@ import engine
 from engine.backends import onednn
 from engine.backends.cpu import packing, threads
 from engine.backends.cpu.relayout import to_channels_last
-from engine.backends.file_cache import Cache
 from engine.backends.onednn import primitives
 from engine.core.geometry import ConvGeometry
 from engine.core.layouts import ChannelsLast
 from engine.core.lru import LRU
 from engine.dispatch import choosing
-from engine.kernels import compiler, llvm_winograd, processor
+from engine.kernels import llvm_winograd, processor
 from engine.ops.convolution import generated_winograd as winograd
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.convolution import onednn as conv
@@ -45,9 +44,8 @@ GEOMETRIES = [  # N, C, O, size, padding
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernel of another test, nothing switched off; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel of another test, nothing switched off."""
     monkeypatch.setattr(winograd, "_known", LRU(1024))
     monkeypatch.setattr(winograd, "_entries", {})
     monkeypatch.setattr(launch, "_warned", set())

@@ -13,12 +13,11 @@ import pytest
 import engine
 from engine.backends.cpu import packing
 from engine.backends.cpu.relayout import to_channels_last
-from engine.backends.file_cache import Cache
 from engine.core.geometry import ConvGeometry
 from engine.core.layouts import ChannelsLast
 from engine.core.lru import LRU
 from engine.dispatch import OPS, choosing, with_fact
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.nn import functional as F
 from engine.ops.convolution import generated_windows as windows
 from engine.ops.convolution import generated_winograd as winograd
@@ -32,9 +31,8 @@ pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated co
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No oneDNN, no kernel of another test, nothing switched off; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No oneDNN, no kernel of another test, nothing switched off."""
     for module in (windows, winograd):
         monkeypatch.setattr(module, "_entries", {})
     for module in (images, winograd):

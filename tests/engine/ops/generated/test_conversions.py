@@ -9,7 +9,7 @@ import pytest
 import engine
 from engine.dispatch import OPS
 from engine.kernels import direct, processor
-from engine.ops.generated import launch, small
+from engine.ops.generated import comparison, small
 
 pytestmark = pytest.mark.skipif(
     not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
@@ -36,7 +36,7 @@ def test_a_conversion_that_comes_often_is_kept(source: str, target: str) -> None
     if source == target:
         assert found is NotImplemented
     else:
-        assert launch.difference(want, found) is None
+        assert comparison.difference(want, found) is None
         assert np.array_equal(want[np.isfinite(want)], found[np.isfinite(want)])
 
 

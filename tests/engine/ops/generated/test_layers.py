@@ -10,7 +10,7 @@ import pytest
 from engine.dispatch import OPS
 from engine.kernels import processor
 from engine.ops import generated
-from engine.ops.generated import launch
+from engine.ops.generated import comparison, launch
 
 pytestmark = [
     pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
@@ -29,7 +29,7 @@ def agree(name: str, *args: Any, **kwargs: Any) -> None:
     assert got is not NotImplemented
     with np.errstate(all="ignore"):
         want = OPS[name].kernel(np, *args, **kwargs)
-    difference = launch.difference(want, got, 1.0)
+    difference = comparison.difference(want, got, 1.0)
     assert difference is None, difference
 
 

@@ -12,7 +12,7 @@ from engine.core.geometry import PoolGeometry
 from engine.dispatch import OPS
 from engine.kernels import processor
 from engine.ops import generated
-from engine.ops.generated import launch
+from engine.ops.generated import replay
 from tests.engine.ops.generated.test_layers import agree, arrays
 
 pytestmark = [
@@ -287,7 +287,7 @@ def test_what_is_left_of_elements_by_index() -> None:
     )
     assert left("scatter_add", x.astype("int32"), 1, index, source.astype("int32"))
     assert left("add_along", source.T, index.T, (8, 6), 0)
-    assert launch.watched(generated.variant_of(OPS["gather"], small=True), np, (x, 1, index), {}) is None
+    assert replay.watched(generated.variant_of(OPS["gather"], small=True), np, (x, 1, index), {}) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -379,7 +379,7 @@ def test_an_index_out_of_range_is_an_error_each_time() -> None:
     for _ in range(3):
         with pytest.raises(RuntimeError, match="index 64 is out of bounds"):
             variant(np, x, 0, np.arange(100), source)
-    assert launch.watched(variant, np, (x, 0, np.arange(100) % 64, source), {}) is None  # no launch without a look
+    assert replay.watched(variant, np, (x, 0, np.arange(100) % 64, source), {}) is None  # no launch without a look
 
 
 @pytest.mark.parametrize("names", [1, 2])

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import engine
-from engine.backends.file_cache import Cache
 from engine.dispatch import OPS
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops import generated
 from engine.ops.generated import launch, losses
 from tests.engine.ops.generated.test_layers import agree
@@ -21,9 +20,8 @@ pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated co
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; every call is launched."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every call is launched."""
     monkeypatch.setattr(launch.trials, "trusted", True)
     monkeypatch.setattr(losses, "_known", {})
     yield

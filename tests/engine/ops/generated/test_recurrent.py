@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import engine
 import engine.ops.lazy  # every op
 from engine.backends.cpu import threads
-from engine.backends.file_cache import Cache
 from engine.dispatch import OPS
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.generated import launch, variant_of
 
-pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; every call is launched."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
-    monkeypatch.setattr(launch.trials, "trusted", True)
-    yield
+pytestmark = [
+    pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
+    pytest.mark.usefixtures("launched"),
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

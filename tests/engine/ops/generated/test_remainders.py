@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import engine
 from engine.dispatch import OPS
-from engine.kernels import compiler, processor
-from engine.kernels.compiler import Cache
+from engine.kernels import processor
 from engine.ops.generated import launch, remainders
 
-pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
+pytestmark = [
+    pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
+    pytest.mark.usefixtures("launched"),
+]
 FUNCTIONS = {"remainder": np.remainder, "fmod": np.fmod, "floor_divide": np.floor_divide, "floor_div": np.floor_divide}
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; every call is launched."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
-    monkeypatch.setattr(launch.trials, "trusted", True)
-    yield
 
 
 def same(name: str, x: np.ndarray, y: np.ndarray | float) -> None:
@@ -87,7 +79,7 @@ def test_what_is_marked_is_looked_at_in_each_call(monkeypatch: pytest.MonkeyPatc
             with np.errstate(all="ignore"):
                 want = FUNCTIONS[name](far.numpy(), infinite.numpy())
                 of_number = FUNCTIONS[name](far.numpy(), np.float32(0.3))
-            for _ in range(70):
+            for _ in range(300):
                 function(x, y), function(x, 0.3)
                 getattr(x.clone(), name + "_")(y)
             assert np.array_equal(function(far, infinite).numpy(), want)

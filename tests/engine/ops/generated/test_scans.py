@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from engine.backends.cpu.relayout import to_channels_last
-from engine.backends.file_cache import Cache
 from engine.dispatch import OPS
-from engine.kernels import compiler, processor, scans
+from engine.kernels import processor, scans
 from engine.ops import generated
-from engine.ops.generated import launch
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
 
-pytestmark = pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}")
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Code is shared by the tests of this run; every call is launched."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
-    monkeypatch.setattr(launch.trials, "trusted", True)
-    yield
+pytestmark = [
+    pytest.mark.skipif(not processor.available(), reason=f"generated code is {processor.describe()}"),
+    pytest.mark.usefixtures("launched"),
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

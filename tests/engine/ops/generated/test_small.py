@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
 from typing import Any
 
 import numpy as np
@@ -10,31 +10,20 @@ import pytest
 
 import engine
 from engine.autograd import profiler
-from engine.backends.file_cache import Cache
-from engine.core.lru import LRU
 from engine.dispatch import OPS, choosing, with_fact
-from engine.kernels import compiler, direct, processor
+from engine.kernels import direct, processor
 from engine.ops import generated
-from engine.ops.generated import launch, small
+from engine.ops.generated import comparison, launch, lines, small
 from tests.engine import shim
 from tests.engine.samples import cases
 
-pytestmark = pytest.mark.skipif(
-    not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
+    ),
+    pytest.mark.usefixtures("fresh"),
+]
 CALLS = direct.EVERY * small.OFFERS
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernel of another test, nothing switched off; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
-    monkeypatch.setattr(launch, "_entries", {})
-    monkeypatch.setattr(launch, "_rows", LRU(4096))
-    monkeypatch.setattr(launch, "_warned", set())
-    monkeypatch.setattr(launch.trials, "trusted", False)
-    monkeypatch.setenv("ENGINE_ROUTES", "static")
-    yield
 
 
 def function_of(name: str) -> Any:
@@ -73,7 +62,7 @@ def test_a_call_that_comes_often_is_kept_and_gives_what_its_op_gives() -> None:
         want = record.kernel(np, *args[:count], **dict(zip(record.keyword, args[count:])))
         assert not kept(function, *args, calls=CALLS // 2)
         assert kept(function, *args)
-        assert launch.difference(want, function(*args)) is None
+        assert comparison.difference(want, function(*args)) is None
 
 
 def test_one_array_twice_says_nothing_of_two() -> None:
@@ -81,6 +70,17 @@ def test_one_array_twice_says_nothing_of_two() -> None:
     function = function_of("mul")
     assert kept(function, x, x)
     assert np.array_equal(function(x, y), x * y) and np.array_equal(function(y, y), y * y)
+
+
+def test_tables_are_part_of_what_is_kept() -> None:
+    x, y = arrays((2, 3, 9), (2, 3, 9))
+    spec = (("linear", 9, 14, False, None),)
+    function, own = function_of("upsample_linear1d"), OPS["upsample_linear1d"].kernel
+    assert kept(function, x, spec)
+    gc.collect()
+    lines._tables.young.clear()
+    for given in (x, y, y - x):
+        np.testing.assert_allclose(function(given, spec), own(np, given, spec), atol=1e-6)
 
 
 def test_other_numbers_are_another_call() -> None:

@@ -12,10 +12,9 @@ import pytest
 
 from engine.backends.cpu import threads
 from engine.backends.cpu.relayout import to_channels_last
-from engine.backends.file_cache import Cache
 from engine.backends.onednn import _abi
 from engine.core.geometry import ConvGeometry
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.kernels.program import Program
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.generated import stages
@@ -27,9 +26,8 @@ CLIP, RELU = ("eltwise", _abi.CLIP, 0.0, 6.0), ("eltwise", _abi.RELU, 0.0, 0.0)
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two threads; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two threads."""
     monkeypatch.setattr(threads, "get_num_threads", lambda: 2)
     yield
 

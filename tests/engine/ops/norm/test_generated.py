@@ -10,10 +10,9 @@ import pytest
 
 from engine.backends import onednn
 from engine.backends.cpu.relayout import to_channels_last
-from engine.backends.file_cache import Cache
 from engine.core.layouts import ChannelsLast
 from engine.dispatch import choosing
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.generated import channels, launch, route
 from engine.ops.norm import generated
 
@@ -25,9 +24,8 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No kernel of another test, nothing switched off; whatever there is serves at once, with threads."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     channels.known.clear()
     channels.entries.clear()
     monkeypatch.setattr(launch, "_warned", set())

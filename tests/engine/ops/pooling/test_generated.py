@@ -13,9 +13,8 @@ import engine
 from engine.backends import onednn
 from engine.backends.cpu import threads
 from engine.backends.cpu.relayout import empty_channels_last, to_channels_last
-from engine.backends.file_cache import Cache
 from engine.dispatch import OPS, choosing
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.generated import channels, launch, route
 from engine.ops.pooling import generated
 
@@ -37,9 +36,8 @@ WINDOWS = [  # (N, C, H, W), kernel, stride, padding, dilation, ceil_mode
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No kernel of another test, nothing switched off; whatever there is serves at once, with threads."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
     channels.known.clear()
     channels.entries.clear()
     monkeypatch.setattr(launch, "_warned", set())

@@ -12,10 +12,9 @@ import pytest
 import engine
 from engine.backends import onednn
 from engine.backends.cpu import threads
-from engine.backends.file_cache import Cache
 from engine.core.lru import LRU
 from engine.dispatch import choosing
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.ops.generated import launch, route
 from engine.ops.products import generated as products
 
@@ -25,9 +24,8 @@ NEAR = {"float32": 1e-6, "bfloat16": 4e-3, "float16": 6e-4}
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernel of another test; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel of another test."""
     monkeypatch.setattr(products, "_entries", {})
     monkeypatch.setattr(launch.trials, "trusted", True)
     yield

@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.cpu import threads
 from engine.kernels import processor
-from engine.ops.generated import launch
+from engine.ops.generated import comparison
 from engine.ops.products import generated as products
 from tests.engine.ops.generated.test_layers import agree, arrays
 from tests.engine.ops.generated.test_lines import left
@@ -129,7 +129,7 @@ def test_products_that_cancel_are_compared_by_what_was_added_up() -> None:
     basis = np.linalg.qr(r.standard_normal((64, 64)))[0]
     a, b = (np.float32(300 * basis[:, :32].T), np.float32(300 * basis[:, 32:]))
     got, want = products.multiplied(np, a, b), products.multiplied(np, a[:, ::-1].copy(), b[::-1].copy())
-    assert 0 < abs(want).max() < 1 and launch.difference(want, got) is not None
-    assert launch.difference(want, got, launch.largest_of([a, b], True), a.size) is None
-    assert launch.largest_of([a, np.float32([0.5])], True) == launch.largest_of([a]) == abs(a).max()
-    assert launch.largest_of([]) == 0
+    assert 0 < abs(want).max() < 1 and comparison.difference(want, got) is not None
+    assert comparison.difference(want, got, comparison.largest_of([a, b], True), a.size) is None
+    assert comparison.largest_of([a, np.float32([0.5])], True) == comparison.largest_of([a]) == abs(a).max()
+    assert comparison.largest_of([]) == 0

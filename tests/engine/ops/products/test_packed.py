@@ -6,8 +6,7 @@ import ml_dtypes  # noqa: F401  numpy knows bfloat16 by its name then
 import numpy as np
 import pytest
 
-from engine.backends.file_cache import Cache
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.kernels.products import FORMS
 from engine.ops.generated import launch
 from engine.ops.products import packed
@@ -21,13 +20,10 @@ GENERATED = pytest.mark.skipif(not processor.available(), reason=f"generated cod
 
 
 @pytest.fixture(params=["blocks", pytest.param("generated", marks=GENERATED)])
-def way(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With generated code from the first call, and without any."""
     monkeypatch.setattr(packed, "_routes", {})
     if request.param == "generated":
-        monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
         monkeypatch.setattr(processor, "always", lambda: True)
         monkeypatch.setattr(launch.trials, "trusted", True)
     else:

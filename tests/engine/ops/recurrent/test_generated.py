@@ -11,8 +11,7 @@ import pytest
 
 import engine
 from engine.backends.cpu.fast import fast
-from engine.backends.file_cache import Cache
-from engine.kernels import compiler, processor
+from engine.kernels import processor
 from engine.kernels.recurrent import CELLS
 from engine.ops.generated import launch
 from engine.ops.recurrent import generated as recurrent
@@ -25,9 +24,8 @@ NEAR = {"float32": 2e-6, "float64": 1e-14}
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernel of another test; code is shared by the tests of this run."""
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No kernel of another test."""
     monkeypatch.setattr(recurrent, "_entries", {})
     monkeypatch.setattr(launch.trials, "trusted", True)
     yield

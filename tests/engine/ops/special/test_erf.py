@@ -12,7 +12,7 @@ import pytest
 import engine
 from engine.dispatch import OPS
 from engine.kernels import processor
-from engine.ops.generated import launch, variant_of
+from engine.ops.generated import comparison, launch, variant_of
 
 Function = Callable[[engine.Tensor], engine.Tensor]
 
@@ -70,5 +70,5 @@ def test_generated_code_agrees(name: str, dtype: str, monkeypatch: pytest.Monkey
         want = OPS[name].kernel(np, x)
     found = variant_of(OPS[name])(np, x)
     assert found is not NotImplemented
-    assert launch.difference(want[x > 1e-3], found[x > 1e-3]) is None  # of moderate size
+    assert comparison.difference(want[x > 1e-3], found[x > 1e-3]) is None  # of moderate size
     np.testing.assert_allclose(found, want, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-37)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.backends.file_cache import Cache
-from engine.kernels import compiler, direct, processor
+from engine.kernels import direct, processor
 from engine.nn import functional as F
 from engine.ops.generated import launch
 from engine.programs.training import Recorded, program, small
@@ -155,10 +154,7 @@ def test_which_steps_are_small() -> None:
     not processor.available() or not direct.readable(), reason=f"generated code is {processor.describe()}"
 )
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_repeated_step_is_one_direct_call(
-    trusted: bool, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiler, "cache", Cache(tmp_path_factory.getbasetemp().parent / "llvm"))
+def test_a_repeated_step_is_one_direct_call(trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch.trials, "trusted", trusted)
     monkeypatch.setattr(launch, "slower", lambda *_, **__: False)
     draw = np.random.default_rng(0)
