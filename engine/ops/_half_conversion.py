@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.core import dtypes
-from engine.dispatch.choosing import worth_loading
+from engine.ops.fusing import fused_later
 
 __all__ = ["converter"]
 
@@ -46,27 +46,16 @@ def _by_processor(name: str, own: Any, target: str) -> Any:
     Of 38 thousand elements each takes 3 us; those by bits take 20 (float16 to float32), 58 (back), 11 (bfloat16 to
     float32), and ml_dtypes' of float32 to bfloat16 18.
     """
-    made: Any = None
+    generated = fused_later(name, lambda xp, x: x.astype(target), lambda xp, x: own(x))
 
     def convert(array: Any) -> Any:
-        nonlocal made
         if array.size >= _GENERATED and array.flags.c_contiguous:
-            if made is None:
-                if not worth_loading(array.size):
-                    return own(array)
-                from engine.ops import generated
-
-                made = generated.fused(name, lambda xp, x: x.astype(target), lambda xp, x: own(x)) or _left
-            found = made(np, array)
+            found = generated(np, array)
             if found is not NotImplemented:
                 return found
         return own(array)
 
     return convert
-
-
-def _left(xp: Any, array: Any) -> Any:
-    return NotImplemented
 
 
 _F32, _F16, _F64, _I64 = map(np.dtype, ("float32", "float16", "float64", "int64"))

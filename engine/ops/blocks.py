@@ -20,8 +20,8 @@ from engine.backends.cpu.relayout import contiguous, in_torch_order
 from engine.core.checks import wrap_dims
 from engine.core.layouts import ChannelsLast
 from engine.dispatch import Op, kernel
-from engine.dispatch.choosing import worth_loading
 from engine.ops import extremes, products, reduction
+from engine.ops.fusing import fused_later
 from engine.ops.pointwise import math as math_ops
 from engine.ops.reduction import int64_if_integer, summed_dims, wide
 
@@ -119,21 +119,16 @@ def _of_halves(record: Op, large: Callable[..., Any]) -> Callable[..., Any]:
 
 def _copying(record: Op) -> Callable[..., Any]:
     copied = pointwise(lambda xp, input: input if isinstance(xp, Steps) else record.kernel(xp, input), fast)
-    made: Any = None
+    by_threads = fused_later(record.name, lambda xp, x: x, copied)
 
     def copy(xp: Any, input: Any, *, memory_format: Any = None, into: Any = None) -> Any:
-        nonlocal made
         if memory_format is not None:
             return record.kernel(fast, input, memory_format=memory_format)
         plain = input.__class__ is np.ndarray and input.flags.c_contiguous
         if (
             plain and input.size >= _SHARED and input.itemsize != 2
         ):  # 16-bit floats would be converted, and nan with them
-            if made is None:  # generated code, for its threads
-                from engine.ops import generated
-
-                made = generated.fused(record.name, lambda xp, x: x, copied) or _left
-            found = made(xp, input)
+            found = by_threads(xp, input)
             if found is not NotImplemented:
                 return found
         elif input.__class__ is np.ndarray and _in_order(input):  # with gaps, as a slice has
@@ -151,10 +146,6 @@ def _in_order(array: Any) -> bool:
 
 
 _SHARED = 1 << 18  # elements that are copied by several threads
-
-
-def _left(xp: Any, *inputs: Any) -> Any:
-    return NotImplemented
 
 
 def _in_rows(record: Op, args: tuple, options: dict) -> Any:
@@ -253,7 +244,7 @@ def _angles(xp: Any, y: Any, x: Any) -> Any:
 
 
 _PIECE = 1 << 14  # elements that some 30 steps keep in the cache
-_made_angle: list[Any] = []
+_generated_angle = fused_later("atan2", _angle, _angles)
 
 
 @kernel(math_ops.atan2, "blocks")
@@ -262,13 +253,7 @@ def _(xp: Any, input: Any, other: Any) -> Any:
     for a in (input, other):
         if a.__class__ is not np.ndarray or a.dtype != _F32 or a.shape != input.shape or not a.flags.c_contiguous:
             return NotImplemented
-    if not _made_angle:
-        if not worth_loading(input.size):
-            return _angles(xp, input, other)
-        from engine.ops import generated
-
-        _made_angle.append(generated.fused("atan2", _angle, _angles) or _left)
-    found = _made_angle[0](xp, input, other)
+    found = _generated_angle(xp, input, other)
     return _angles(xp, input, other) if found is NotImplemented else found
 
 

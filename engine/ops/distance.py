@@ -12,8 +12,8 @@ from engine.autograd.versions import guard
 from engine.core import dtypes
 from engine.core.checks import broadcast_shapes, numel
 from engine.dispatch import composite, joint_derivative, op, samples
-from engine.dispatch.choosing import worth_loading
 from engine.ops._vjp import WHY, vjp
+from engine.ops.fusing import fused_later
 from engine.ops.products import matmul, scalar_name
 from engine.tensor import Tensor
 
@@ -48,23 +48,7 @@ def _euclidean_formula(
 _MANY = 1 << 14  # distances that one pass of generated code finishes
 
 
-_passes: list[Any] = []
-
-
-def _finished(count: int) -> Any:
-    """Return the pass from products and squares to `count` distances, where there is generated code for it."""
-    if not _passes:
-        if not worth_loading(count):
-            return _left
-        from engine.ops import generated
-
-        code = lambda xp, product, a, b: xp.sqrt(xp.maximum(a + b - product * 2, 0))
-        _passes.append(generated.fused("distances", code) or _left)
-    return _passes[0]
-
-
-def _left(xp: Any, *arrays: Any) -> Any:
-    return NotImplemented
+_finished = fused_later("distances", lambda xp, product, a, b: xp.sqrt(xp.maximum(a + b - product * 2, 0)))
 
 
 @op(public=False, method=False, node="CdistBackward0", large=1 << 16, large_by=("x1", "x2"))
@@ -87,7 +71,7 @@ def euclidean_cdist(xp, x1, x2, by_product=False):
     first, second = (x1 * x1).sum(-1)[..., :, None], (x2 * x2).sum(-1)[..., None, :]
     product = xp.matmul(x1, xp.swapaxes(x2, -1, -2))
     if type(product) is np.ndarray and product.size >= _MANY:
-        found = _finished(product.size)(np, product, first, second)
+        found = _finished(np, product, first, second)
         if found is not NotImplemented:
             return found
 

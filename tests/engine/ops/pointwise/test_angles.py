@@ -16,8 +16,9 @@ WAYS = ["own", pytest.param("generated", marks=pytest.mark.skipif(not processor.
 
 @pytest.mark.parametrize("way", WAYS)
 def test_atan2_of_many(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_made_angle", [] if way == "generated" else [lambda *arrays: NotImplemented])
-    if way == "generated":
+    if way == "own":
+        monkeypatch.setattr(blocks, "_generated_angle", lambda *arrays: NotImplemented)
+    else:
         monkeypatch.setattr(launch, "PAYS", 1)
         monkeypatch.setattr(launch, "_entries", {})
         monkeypatch.setattr(choosing, "_left", [0])
