@@ -12,14 +12,16 @@ import numpy as np
 
 from engine.core.checks import wrap_dim
 from engine.dispatch import kernel
-from engine.kernels import histograms, places
-from engine.ops import extremes, pooling, statistics
+from engine.kernels import histograms, places, searches
+from engine.ops import extremes, pooling, sorting, statistics
 from engine.ops.generated import launch
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.generated.lines import added_along
 from engine.ops.pooling import adaptive
 
 _MOST = 1 << 31  # elements whose places have 32 bits
+_SEARCHED = frozenset(map(np.dtype, ("float32", "float64", "int32", "int64")))
+_CUT, _PARTS = 1 << 12, 64  # numbers that are searched in parts, and how many parts at most
 
 
 def _places(index: Any) -> bool:
@@ -99,3 +101,19 @@ def _histc(xp, input, bins=100, min=0, max=0):
     numbers = [input.size, bins, float(low), float(high)]
     run(histograms.counted, [input, found, counts], numbers, count, 4 * histograms.PART)
     return counts[..., :bins].sum((0, 1)).astype(input.dtype)
+
+
+@kernel(sorting.search_sorted, "cpu", only_launches=True)
+def _search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=False):
+    several = sorted_sequence.ndim > 1
+    alike = sorted_sequence.dtype == input.dtype and sorted_sequence.flags.c_contiguous and input.flags.c_contiguous
+    if sorter is not None or not alike or input.dtype not in _SEARCHED or not input.size or not sorted_sequence.size:
+        return NotImplemented
+    n, m, out = sorted_sequence.shape[-1], input.shape[-1], "int32" if out_int32 else "int64"
+    if not several:  # rows are what threads share
+        m = input.size
+        m //= next((k for k in range(_PARTS, 1, -1) if m % k == 0), 1) if m >= _CUT else 1
+    made = xp.empty(input.shape, out)
+    write = searches.insertion_points(n.bit_length(), bool(right), out, several)
+    run(write, [sorted_sequence, input, made], [n, m], input.size // m, m * n.bit_length())
+    return made

@@ -102,3 +102,21 @@ def test_histograms(n: int, dtype: str) -> None:
     assert left("histc", x, 0)
     assert left("histc", x.astype("float16"), 5)
     assert left("histc", x, histograms.PART + 1, 0, 1)
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 1000])
+def test_insertion_points(count: int, dtype: str, right: bool) -> None:
+    """Equal numbers, ends, infinities and nan, in one row of boundaries and in a row for each row."""
+    rows, x = arrays((3, count), (3, 5000))
+    rows, x = np.round(rows * 9).astype(dtype), np.round(x * 9).astype(dtype)
+    if dtype.startswith("float"):
+        x[:, :4] = np.nan, np.inf, -np.inf, -0.0
+        rows[1, 0], rows[1, -1:], rows[2, -2:] = -np.inf, np.inf, np.nan
+    rows.sort(1)
+    agree("search_sorted", rows, x, right)
+    for row in rows:
+        agree("search_sorted", row, x, right, None, True)
+    assert left("search_sorted", rows[0], x.astype("float16"), right)
+    assert left("search_sorted", rows, x, right, np.argsort(rows, 1))
