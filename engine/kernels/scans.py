@@ -14,6 +14,7 @@ from engine.kernels.form import Kernel, Value, both, call, where
 
 __all__ = [
     "BAND",
+    "any_nan",
     "band",
     "bands",
     "first_of_order",
@@ -53,6 +54,21 @@ def reduced(by: str, mean: bool = False) -> Callable[[str], Kernel]:
         return k
 
     return write
+
+
+def any_nan(type: str) -> Kernel:
+    """x (rows, n) -> (rows), int32: 1 for a row that has a nan."""
+    k = Kernel("any_nan", "rows")
+    x, out, n = k.array("x", type), k.array("out", "int32", True), k.scalar("n", "index")
+
+    def is_nan(j: Value) -> Value:
+        element = k.load(x, k.index * n + j)
+        return k.cast(element.differs(element), "int32")
+
+    found = k.reduce("max", n, is_nan)
+    with k.once():
+        k.store(out, k.index, found)
+    return k
 
 
 @functools.cache
