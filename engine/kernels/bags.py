@@ -140,19 +140,24 @@ def pooled(index: str, parted: bool, weighted: bool, mean: bool, padded: bool) -
 
 
 @functools.cache
-def pooled_gradient(index: str, parted: bool, weighted: bool, mean: bool, padded: bool) -> Callable[[str], Kernel]:
+def pooled_gradient(
+    index: str, parted: bool, weighted: bool, mean: bool, padded: bool, shares: int = 1
+) -> Callable[[str], Kernel]:
     """grad (bags, width), index (, starts) (, share of each index) -> (n, width): at each row the sum of its bags'.
 
-    One row.
+    Rows are `shares`, each of which makes so many neighbouring rows of the result, of all the bags.
     """
 
     def write(type: str) -> Kernel:
         k = Kernel("pooled_gradient", "rows")
         grad, places, starts, share, out = _parameters(k, "grad", type, index, parted, weighted)
         n, width, length, parts, padding = (k.scalar(name, "index") for name in _SIZES)
-        bags = k.scalar("bags", "index")
-        with k.each(n * width) as j:
-            k.store(out, j, k.constant(0.0, type))
+        bags, none = k.scalar("bags", "index"), k.constant(0, "index")
+        most = (n + (shares - 1)) // shares
+        low = k.index * most
+        high = where(low + most < n, low + most, n)
+        with k.each(where(low < high, high - low, none) * width) as j:
+            k.store(out, low * width + j, k.constant(0.0, type))
         with k.loop(0, bags) as bag:
             begin, end = _span(k, starts, bag, length, parts)
             given, scale = bag * width, None
@@ -160,7 +165,7 @@ def pooled_gradient(index: str, parted: bool, weighted: bool, mean: bool, padded
                 scale = 1 / k.cast(_used(k, places, begin, end, padding if padded else None), type)
             with k.loop(begin, end) as i:
                 at = k.cast(k.load(places, i), "index")
-                good = both(at >= 0, at < n)
+                good = both(at >= low, at < high)
                 with k.when(both(good, at.differs(padding)) if padded else good):
                     line, factor = at * width, scale if share is None else k.load(share, i)
                     with k.each(width) as j:

@@ -21,7 +21,7 @@ from engine.ops.gathering import all_below
 from engine.ops.generated import copies, launch
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.generated.route import lanes
-from engine.ops.nn import _resample, embedding, resample
+from engine.ops.nn import _resample, resample
 from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
@@ -491,16 +491,3 @@ def _scatter_add(xp, input, dim, index, src, *, out=None):
 @kernel(extremes.add_along, "cpu")
 def _add_along_zeros(xp, grad_output, index, shape, dim):
     return added_along(xp, tuple(shape), dim, index, grad_output, [])
-
-
-@kernel(embedding.embedding_dense_backward, "cpu")
-def _embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx=-1, scale_grad_by_freq=False):
-    grad_output = xp.ascontiguousarray(grad_output)  # of a bag, one row for all of its words
-    if scale_grad_by_freq or not plain(grad_output) or not _index(indices) or not all_below(indices, num_weights):
-        return NotImplemented
-    made, width = xp.zeros((num_weights, grad_output.shape[-1]), grad_output.dtype), grad_output.shape[-1]
-    sizes = [num_weights, indices.size, width]
-    run(lines.added_rows(False), [grad_output, indices.reshape(-1), made], sizes, 1, indices.size * width)
-    if padding_idx is not None and padding_idx >= 0:
-        made[padding_idx] = 0
-    return made
