@@ -39,7 +39,8 @@ def _made(
     made = kernel_from(f"{name}_of_float32", code)
 
     def kernel(xp: Any, input: Any, other: Any) -> Any:
-        operands = [np.asarray(x, _F32) if isinstance(x, int | float) else x for x in (input, other)]
+        number = lambda x: launch.constant(np.asarray(x, _F32))
+        operands = [number(x) if isinstance(x, int | float) else x for x in (input, other)]
         if any(x.dtype != _F32 for x in operands):
             return NotImplemented
         found = made(xp, *operands)
