@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from engine.kernels.form import Kernel, Value, both, where
+from engine.kernels.form import Kernel, Value, where
 
 __all__ = ["insertion_points"]
 
@@ -17,7 +17,7 @@ __all__ = ["insertion_points"]
 def insertion_points(steps: int, right: bool, out: str, several: bool) -> Callable[[str], Kernel]:
     """boundaries (rows, n) or (n), x (rows, m) -> (rows, m): how many of the boundaries belong before each number.
 
-    That are those below it, right: also those equal to it; nan belongs behind all numbers.  steps: the bits of n.
+    That are those below it, right: also those equal to it; nan belongs behind all numbers.  steps: the bits of n - 1.
     several: each row has boundaries of its own.  The result is of type `out`.
     """
 
@@ -33,15 +33,16 @@ def insertion_points(steps: int, right: bool, out: str, several: bool) -> Callab
                 return where(number.equals(number), boundary <= number, number.differs(number))
             return where(number.equals(number), boundary < number, boundary.equals(boundary))
 
+        first, left, halves = k.index * n if several else k.constant(0, "index"), n, []
+        for _ in range(steps):
+            halves.append(left // 2)
+            left = left - halves[-1]
         with k.each(m) as j:
-            number, found = k.load(x, own + j), k.constant(0, "index")
-            for step in [1 << bit for bit in reversed(range(steps))]:
-                after = found + step
-                inside = after <= n
-                at = where(inside, after, 1) - 1
-                boundary = k.load(boundaries, k.index * n + at if several else at)
-                found = where(both(inside, precedes(boundary, number)), after, found)
-            k.store(made, own + j, k.cast(found, out))
+            number, found = k.load(x, own + j), first
+            for half in halves:
+                found = where(precedes(k.load(boundaries, found + half - 1), number), found + half, found)
+            found = where(precedes(k.load(boundaries, found), number), found + 1, found)
+            k.store(made, own + j, k.cast(found - first, out))
         return k
 
     return write

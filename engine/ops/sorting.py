@@ -515,7 +515,7 @@ def _places(row: np.ndarray, values: np.ndarray, side: str) -> np.ndarray:
     return found
 
 
-@op(form="searchsorted", tensors=("sorted_sequence", "sorter"), generated="many", large_by=("input",))
+@op(form="searchsorted", tensors=("sorted_sequence", "sorter"), generated="many", large=1 << 12, large_by=("input",))
 @samples(
     lambda t: [
         (t.of([1.0, 2, 3]), t(2, 3), False, None, True),

@@ -114,6 +114,6 @@ def _search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=Fal
         m = input.size
         m //= next((k for k in range(_PARTS, 1, -1) if m % k == 0), 1) if m >= _CUT else 1
     made = xp.empty(input.shape, out)
-    write = searches.insertion_points(n.bit_length(), bool(right), out, several)
+    write = searches.insertion_points((n - 1).bit_length(), bool(right), out, several)
     run(write, [sorted_sequence, input, made], [n, m], input.size // m, m * n.bit_length())
     return made
