@@ -11,6 +11,7 @@ import numpy as np
 from engine import backends
 from engine.autograd.graph import Node, edge_beside, edge_of, move_retained, registered, requires_grad_of
 from engine.autograd.inplace import check_writable, rebase
+from engine.backends.cpu import relayout
 from engine.backends.cpu.relayout import copy_in_format, in_torch_order, write
 from engine.core import dtypes, layouts
 from engine.core.checks import broadcast_shapes, numel, size_of
@@ -510,7 +511,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
             "\n * (Number value)\n * (Tensor value)\n"
         )
     array = writable(input, "allowed")
-    array[...] = number_for(value, array.dtype)
+    relayout.fill(array, number_for(value, array.dtype))
     overwrite(input, FillBackward2)
     return input
 
@@ -531,7 +532,7 @@ def zero_(input: Tensor) -> Tensor:
     """Set every element to 0.  input (*) -> (*)."""
     if input._requires_grad and (input.is_inference() or (mode.enabled and requires_grad_of(input))):
         check_writable(input)
-    input._array[...] = 0
+    relayout.fill(input._array, 0)
     overwrite(input, ZeroBackward0)
     return input
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,83 +62,53 @@ def _contiguous_copy(tensor: Tensor, like: Tensor) -> Tensor:
     return wrap(result)
 
 
-def _copied_by_generated_code(source: np.ndarray) -> Any:
-    """A copy in the order of dims, once generated code is worth loading: `ops/generated/copies.py` fills the slot."""
-    from engine.kernels import processor
-
-    if not processor.available():
-        relayout.providers.contiguous = None
-        return NotImplemented
-    if not worth_loading(source.size):
-        return NotImplemented
+def _copies() -> Any:
     from engine.ops.generated import copies  # for the weight
 
-    return copies.contiguous(source)
+    return copies
 
 
-def _placed_by_generated_code(grad: np.ndarray, shape: Any, index: Any, plain: Any) -> Any:
-    """Zeros with a gradient at an index; `_copied_by_generated_code`."""
-    from engine.kernels import processor
-
-    if not processor.available():
-        relayout.providers.placed = None
-        return NotImplemented
-    if not worth_loading(math.prod(shape)):
-        return NotImplemented
-    from engine.ops.generated import copies  # for the weight
-
-    return copies.placed(grad, shape, index, plain)
-
-
-def _added_by_generated_code(array: np.ndarray, grad: np.ndarray, index: Any) -> bool:
-    """A gradient added to an array at an index; `_copied_by_generated_code`."""
-    from engine.kernels import processor
-
-    if not processor.available():
-        relayout.providers.added = None
-        return False
-    if not worth_loading(grad.size):
-        return False
-    from engine.ops.generated import copies  # for the weight
-
-    return copies.added(array, grad, index)
-
-
-relayout.providers.added = _added_by_generated_code
-
-
-def _taken_by_generated_code(array: np.ndarray, index: np.ndarray, axis: int) -> Any:
-    """The entries of a dim at an index; `_copied_by_generated_code`."""
-    from engine.kernels import processor
-
-    if not processor.available():
-        relayout.providers.taken = None
-        return NotImplemented
-    if not worth_loading(index.size * array.size // array.shape[axis]):
-        return NotImplemented
-    from engine.ops.generated import copies  # for the weight
-
-    return copies.taken(array, index, axis)
-
-
-def _transposed_by_generated_code(target: np.ndarray, source: np.ndarray) -> bool:
-    """A copy of transposed matrices; `_copied_by_generated_code`."""
-    from engine.kernels import processor
-
-    if not processor.available():
-        relayout.providers.transposed = None
-        return False
-    if not worth_loading(source.size):
-        return False
+def _transposes() -> Any:
     from engine.ops.generated import transposes  # for the weight
 
-    return transposes.transposed(target, source)
+    return transposes
 
 
-relayout.providers.transposed = _transposed_by_generated_code
-relayout.providers.taken = _taken_by_generated_code
-relayout.providers.contiguous = _copied_by_generated_code
-relayout.providers.placed = _placed_by_generated_code
+def _once_worth_loading(slot: str, code: Callable[[], Any], size: Callable[..., int], left: Any) -> Callable[..., Any]:
+    """What stands in a slot of `relayout` until generated code is worth loading, whose module takes its place then.
+
+    size(*args): the elements of a call.  left: what it returns where the call is left to numpy.
+    """
+
+    def first(*args: Any) -> Any:
+        from engine.kernels import processor
+
+        if not processor.available():
+            setattr(relayout.providers, slot, None)
+            return left
+        return getattr(code(), slot)(*args) if worth_loading(size(*args)) else left
+
+    return first
+
+
+def _taken_elements(array: np.ndarray, index: np.ndarray, axis: int) -> int:
+    return index.size * array.size // array.shape[axis]
+
+
+relayout.providers.contiguous = _once_worth_loading("contiguous", _copies, lambda source: source.size, NotImplemented)
+relayout.providers.placed = _once_worth_loading(
+    "placed", _copies, lambda grad, shape, index, plain: math.prod(shape), NotImplemented
+)
+relayout.providers.added = _once_worth_loading("added", _copies, lambda array, grad, index: grad.size, False)
+relayout.providers.taken = _once_worth_loading("taken", _copies, _taken_elements, NotImplemented)
+relayout.providers.joined = _once_worth_loading(
+    "joined", _copies, lambda arrays, axis: sum(a.size for a in arrays), NotImplemented
+)
+relayout.providers.written = _once_worth_loading("written", _copies, lambda target, source: target.size, False)
+relayout.providers.filled = _once_worth_loading("filled", _copies, lambda target, value: target.size, False)
+relayout.providers.transposed = _once_worth_loading(
+    "transposed", _transposes, lambda target, source: source.size, False
+)
 
 
 def _cast(tensor: Tensor, dtype: Any) -> Tensor:

@@ -112,7 +112,7 @@ def _filled(make: Callable, shape: Any, dtype: Any, value: int, options: dict) -
     if options or math.prod(shape) * dtype.itemsize < LARGE:
         return make(shape, dtype, **options)
     made = empty(shape, dtype)
-    made[...] = value
+    relayout.fill(made, value)
     return made
 
 

@@ -66,6 +66,7 @@ _SHARE = 1 << 17  # elements per thread copies at least
 _TAKEN = 1 << 17  # elements at an index, or of arrays that are joined, that are shared among threads
 _WRITTEN = 1 << 15  # elements of short lines of a slice that generated code writes: numpy's loops take 12 to 17 us
 _WRITTEN_LINE = 64  # elements of such a line
+_FILLED = 1 << 20  # bytes that generated code fills
 _RUN = 1 << 12  # bytes of a run of neighbours up to which the loop for each costs something
 
 _seen: LRU[Any, bool] = LRU(1 << 12)  # layouts that were copied once
@@ -86,6 +87,8 @@ class Providers(Slots):
     transposed: Slot[Callable[[np.ndarray, np.ndarray], bool] | None] = None
     # written(target, source): target[...] = source, of one shape; False where that is left to numpy
     written: Slot[Callable[[np.ndarray, np.ndarray], bool] | None] = None
+    # filled(target, value): target[...] = value, a 0-dim array of its type; False where that is left to numpy
+    filled: Slot[Callable[[np.ndarray, np.ndarray], bool] | None] = None
     # joined(arrays, axis): arrays one after the other along a dim, in C order, or NotImplemented
     joined: Slot[Callable[[Sequence[np.ndarray], int], Any] | None] = None
 
@@ -174,6 +177,15 @@ def write(target: np.ndarray, source: np.ndarray) -> None:
         if ahead and gaps and not np.may_share_memory(target, source) and providers.written(target, spread):
             return
     target[...] = source
+
+
+def fill(target: np.ndarray, value: Any) -> None:
+    """target[...] = value, a number that its type has; many bytes are shared among threads."""
+    if target.__class__ is np.ndarray and target.nbytes >= _FILLED and target.flags.c_contiguous:
+        value = np.asarray(value, target.dtype)
+        if providers.filled is not None and providers.filled(target, value):
+            return
+    target[...] = value
 
 
 @functools.cache

@@ -563,6 +563,27 @@ def written(target: Any, source: Any) -> bool:
     return found is not NotImplemented
 
 
+def filled(target: Any, value: Any) -> bool:
+    """target[...] = value, in C order, of one type; False where that is left to numpy."""
+    item = target.itemsize
+    if item not in (1, 2, 4, 8) or target.dtype.hasobject:
+        return False
+    everywhere = lambda: _move([np.broadcast_to(value, (target.size,))], [1], [0])
+    entry, build, numbers, count, each = _joins.made((item, target.size), everywhere)
+
+    def write(built: Any) -> Any:
+        built([value, target, *numbers], count, each)
+        return target
+
+    def plain() -> Any:
+        return np.full(target.shape, value, target.dtype)
+
+    found = nested("fill", entry, build, write, plain, count, f"uint{8 * item}")
+    if found is not NotImplemented and found is not target:
+        target[...] = found
+    return found is not NotImplemented
+
+
 def _last(array: Any) -> int:
     """The place of the last element behind the first."""
     return sum(s // array.itemsize * (n - 1) for s, n in zip(array.strides, array.shape))
@@ -571,6 +592,7 @@ def _last(array: Any) -> int:
 if processor.available():
     relayout.providers.joined = joined
     relayout.providers.written = written
+    relayout.providers.filled = filled
 
 
 def _fit(arrays: Sequence[Any]) -> bool:

@@ -418,3 +418,19 @@ def test_complex_numbers_of_two_parts() -> None:
     np.testing.assert_array_equal(made.view("uint32").reshape(3, 1001, 2), np.stack([real, imag], -1).view("uint32"))
     for wrong in (imag.astype("float64"), imag[:, :1], imag[:, ::-1], np.float32(3)):
         assert copies.paired(np, real, wrong) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "bool", "complex64", "int64"])
+def test_arrays_are_filled_with_one_number(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relayout, "_FILLED", 0)
+    for shape in ((5000,), (30, 70), ()):
+        target = np.zeros(shape, dtype)
+        for value in (1, 0, True):
+            assert copies.filled(target, np.asarray(value, dtype)) and (target == value).all()
+        relayout.fill(target, 1)
+        assert (target == 1).all()
+    every = np.zeros((30, 70), dtype)
+    relayout.fill(every[:, ::2], 1)
+    assert (every[:, ::2] == 1).all() and not every[:, 1::2].any()
+    assert not copies.filled(np.zeros(9, "c16"), np.asarray(1, "c16"))
+    assert engine.full((300, 500), 2.5).numpy().tolist() == np.full((300, 500), 2.5, "float32").tolist()
