@@ -31,6 +31,7 @@ __all__ = [
     "resampled_rows",
     "reversed_lines",
     "reversed_rows",
+    "reversed_short_lines",
     "sums_of_tiles",
     "taken_along",
     "triangle",
@@ -201,6 +202,23 @@ def reversed_lines(type: str) -> Kernel:
     with k.each(n) as j:
         k.store(out, base + j, k.load(x, base + (n - 1) - j))
     return k
+
+
+@functools.cache
+def reversed_short_lines(width: int) -> Callable[[str], Kernel]:
+    """x (rows, several, width) -> each line backwards, written out."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("reversed_lines", "rows")
+        x, out, several = k.array("x", type), k.array("out", type, True), k.scalar("several", "index")
+        with k.loop(0, several) as at:
+            line = (k.index * several + at) * width
+            values = [k.load(x, line + place) for place in range(width)]
+            for place, value in enumerate(reversed(values)):
+                k.store(out, line + place, value)
+        return k
+
+    return write
 
 
 def reversed_rows(type: str) -> Kernel:

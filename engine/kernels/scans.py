@@ -23,6 +23,7 @@ __all__ = [
     "log_of_sums_of_rows",
     "log_soft_rows_of_few",
     "placed_extremes",
+    "products_of_runs",
     "reduced",
     "reduced_rows",
     "roots",
@@ -41,19 +42,36 @@ def _wide(type: str) -> str:
 
 
 @functools.cache
-def reduced(by: str, mean: bool = False) -> Callable[[str], Kernel]:
-    """x (rows, n) -> (rows): the sum, product, max or min of each row; mean: divided by n."""
+def reduced(by: str, mean: bool = False, out: str = "") -> Callable[[str], Kernel]:
+    """x (rows, n) -> (rows): the sum, product, max or min of each row; mean: divided by n.
+
+    out: their type, if it is not that of x.
+    """
+    to = out
 
     def write(type: str) -> Kernel:
         k = Kernel("reduced", "rows")
-        x, out, n = k.array("x", type), k.array("out", type, True), k.scalar("n", "index")
-        base, kind = k.index * n, _wide(type) if by == "product" else type
+        x, out, n = k.array("x", type), k.array("out", to or type, True), k.scalar("n", "index")
+        base, kind = k.index * n, (to or _wide(type)) if by == "product" and to != "float32" else type
         found = k.reduce(by, n, lambda j: k.cast(k.load(x, base + j), kind))
         with k.once():
-            k.store(out, k.index, k.cast(found / k.cast(n, kind) if mean else found, type))
+            k.store(out, k.index, k.cast(found / k.cast(n, kind) if mean else found, to or type))
         return k
 
     return write
+
+
+def products_of_runs(type: str) -> Kernel:
+    """x (n) -> (runs), float64: the products of runs of `length` elements, the last one of the rest.  Rows are runs."""
+    k = Kernel("products_of_runs", "rows")
+    x, out = k.array("x", type), k.array("out", "float64", True)
+    n, length = k.scalar("n", "index"), k.scalar("length", "index")
+    begin = k.index * length
+    count = where(n - begin < length, n - begin, length)
+    found = k.reduce("product", count, lambda j: k.cast(k.load(x, begin + j), "float64"))
+    with k.once():
+        k.store(out, k.index, found)
+    return k
 
 
 def any_nan(type: str) -> Kernel:
@@ -230,7 +248,7 @@ def placed_extremes(largest: bool, alone: bool) -> Callable[[str], Kernel]:
 
             def place(j: Value) -> Value:
                 value = k.load(x, base + j)
-                return where(k.op("lor", k.op("eq", value, top), call("isnan", value)), k.cast(j, "int32"), beyond)
+                return where(k.op("lor", value.equals(top), value.differs(value)), k.cast(j, "int32"), beyond)
 
             beyond = k.constant(2**31 - 1, "int32")
             first = k.reduce("min", n, place)
@@ -248,7 +266,7 @@ def placed_extremes(largest: bool, alone: bool) -> Callable[[str], Kernel]:
             with k.each(after) as j:
                 value, held = k.load(x, line + j), k.load(out, own + j)
                 beyond = value > held if largest else value < held
-                better = k.op("lor", beyond, both(call("isnan", value), k.op("not", call("isnan", held))))
+                better = k.op("lor", beyond, both(value.differs(value), held.equals(held)))
                 k.store(out, own + j, where(better, value, held))
                 k.store(places, own + j, where(better, here, k.load(places, own + j)))
         return k
@@ -463,7 +481,7 @@ def first_of_order(largest: bool) -> Callable[[str], Kernel]:
         def before(value: Value, held: Value) -> Value:
             """Return whether a value comes before one that is held."""
             if largest:
-                return k.op("lor", value > held, both(call("isnan", value), k.op("not", call("isnan", held))))
+                return k.op("lor", value > held, both(value.differs(value), held.equals(held)))
             return k.op("lor", value < held, both(call("isnan", held), k.op("not", call("isnan", value))))
 
         def insert(place: Value, last: Value) -> None:

@@ -13,7 +13,14 @@ from engine.ops.cuda.elementwise import kernel_from
 __all__ = ["converted"]
 
 _FLOATS = frozenset(["float16", "bfloat16", "float32", "float64"])
-_FROM = _FLOATS | {"int64", "uint8", "bool"}  # of which a conversion to a float is one instruction
+_WHOLE = frozenset(["bool", "uint8", "int32", "int64"])
+# from which types a conversion to one is an instruction or two
+_FROM = {
+    **dict.fromkeys(_FLOATS, _FLOATS | {"int64", "uint8", "bool"}),
+    "int64": _WHOLE | {"float32", "float64"},
+    "int32": _WHOLE,
+    "bool": _WHOLE | {"float32", "float64"},
+}
 _codes: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
@@ -24,7 +31,7 @@ def converted(
     if dtype is None or where is not None or memory_format is not None or not input.flags.c_contiguous:
         return NotImplemented
     source, target = input.dtype.name, dtypes.to_numpy(dtype).name
-    if source == target or target not in _FLOATS or source not in _FROM:
+    if source == target or source not in _FROM.get(target, ()):
         return NotImplemented
     found = _codes.get((source, target))
     if found is None:

@@ -17,7 +17,7 @@ from engine.core.checks import wrap_dim
 from engine.dispatch import OPS, kernel
 from engine.kernels import cpu, layers, rows
 from engine.kernels.form import Kernel
-from engine.ops import activation, attention, norm, scan
+from engine.ops import activation, attention, norm
 from engine.ops.activation import gated
 from engine.ops.cuda import _rows
 from engine.ops.cuda._launch import strides_of
@@ -359,16 +359,6 @@ def _glu_backward(xp, grad_output, input, dim):
     made = xp.empty(input.shape, input.dtype)
     half = size // 2 * after
     run(layers.glu_backward, [grad_output, input, made], [half], before, half)
-    return made
-
-
-@kernel(scan.cumsum, "direct", only_launches=True)
-def _cumsum(xp, input, dim, *, dtype=None):
-    if dtype is not None or not input.ndim or not plain(input):
-        return NotImplemented
-    before, length, after = parts(input.shape, wrap_dim(dim, input.ndim))
-    made = xp.empty(input.shape, input.dtype)
-    run(layers.running_sums, [input, made], [length, after], before * after, length)
     return made
 
 

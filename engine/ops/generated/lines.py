@@ -26,6 +26,7 @@ from engine.ops.norm import rms
 
 _TAPS = 8  # of a window or of a result: each is written out in the kernel
 _PARTS = 16  # rows at least, where lines may be cut
+_WRITTEN, _LINES = 128, 64  # bytes of a line that is written out backwards, and such lines of a row at most
 _ADDED = 128  # lines of a part of an image that are added up in its own type
 _tables: LRU[Any, Any] = LRU(512)
 _repeats: LRU[Any, int] = LRU(512)
@@ -348,7 +349,10 @@ def _flip(xp, input, dims):
         prod(input.shape[axes[-1] + 1 :]),
     )
     made, bits = xp.empty(input.shape, input.dtype), f"uint{8 * input.itemsize}"
-    if after == 1:
+    if after == 1 and n * input.itemsize <= _WRITTEN:
+        several = next(count for count in range(min(_LINES, before), 0, -1) if before % count == 0)
+        run(lines.reversed_short_lines(n), [input, made], [several], before // several, several * n, bits)
+    elif after == 1:
         run(lines.reversed_lines, [input, made], [n], before, n, bits)
     else:
         run(lines.reversed_rows, [input, made], [n, after], before * n, after, bits)

@@ -14,8 +14,10 @@ import numpy as np
 from engine.core.checks import wrap_dim, wrap_dims
 from engine.core.layouts import INNER, ChannelsLast
 from engine.dispatch import OPS, kernel
-from engine.kernels import ranks, scans
+from engine.kernels import layers, ranks, scans
+from engine.kernels import softmax as soft
 from engine.ops import comparison, extremes, reduction, scan, softmax, sorting
+from engine.ops.generated import integers
 from engine.ops.generated.layers import parts, plain, run
 from engine.ops.generated.route import lanes
 from engine.ops.linalg import norms
@@ -34,9 +36,12 @@ _RANKED = 1 << 14  # elements of a row that is counted again and again
 # --- reductions over neighbouring dims
 
 
-def _parted(input: Any, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], int, int, int] | None:
-    """(shape of the result, rows, elements of a dim that is reduced, elements behind them); None for other operands."""
-    if not plain(input) or not input.ndim:
+def _parted(input: Any, dim: Any, keepdim: bool, whole: bool = False) -> tuple[tuple[int, ...], int, int, int] | None:
+    """(shape of the result, rows, elements of a dim that is reduced, elements behind them); None for other operands.
+
+    whole: integers are served, too.
+    """
+    if not input.ndim or not (plain(input) or (whole and integers.plain(input))):
         return None
     axes = sorted(wrap_dims(dim, input.ndim)) if dim is not None and dim != () else list(range(input.ndim))
     if axes[-1] - axes[0] != len(axes) - 1:
@@ -48,7 +53,7 @@ def _parted(input: Any, dim: Any, keepdim: bool) -> tuple[tuple[int, ...], int, 
 
 
 def _reduced(xp: Any, input: Any, dim: Any, keepdim: bool, by: str, mean: bool = False) -> Any:
-    found = _parted(input, dim, keepdim)
+    found = _parted(input, dim, keepdim, by in ("max", "min"))
     if found is None:
         return _reduced_apart(xp, input, dim, keepdim, by, mean)
     shape, rows, n, behind = found
@@ -167,7 +172,7 @@ def _amin(xp, input, dim=(), keepdim=False):
 
 
 def _placed(xp: Any, input: Any, dim: Any, keepdim: bool, largest: bool) -> Any:
-    found = _parted(input, (dim,), keepdim)
+    found = _parted(input, (dim,), keepdim, True)
     if found is None:
         return NotImplemented
     shape, rows, n, behind = found
@@ -191,11 +196,13 @@ def _min(xp, input, dim, keepdim=False):
     reduction.sum,
     "cpu",
     only_launches=True,
-    serves=lambda input, dim=None, *_: dim is not None,
+    serves=lambda input, dim=None, *_: dim is not None or input.dtype.kind in "iub",
     images=_of_images,
 )
 def _sum(xp, input, dim=None, keepdim=False, *, dtype=None):
-    return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "sum")  # all: by direct calls
+    if dtype is not None or input.dtype.kind in "iub":
+        return integers.summed(xp, input, dim, keepdim) if dtype is None else NotImplemented
+    return _reduced(xp, input, dim, keepdim, "sum")  # all: by direct calls
 
 
 @kernel(reduction.sum_to_size, "cpu", only_launches=True)
@@ -214,7 +221,26 @@ def _mean(xp, input, dim=None, keepdim=False, *, dtype=None):
 
 @kernel(reduction.prod_dim, "cpu", only_launches=True)
 def _prod(xp, input, dim, keepdim=False, *, dtype=None):
-    return NotImplemented if dtype is not None else _reduced(xp, input, dim, keepdim, "product")
+    if dtype is not None:
+        return NotImplemented
+    found = _parted(input, dim, keepdim, True) if integers.plain(input) else None
+    if found is None or found[3] > 1:
+        return _reduced(xp, input, dim, keepdim, "product")
+    shape, rows, n, _ = found
+    made = xp.empty(shape, "int64")
+    run(scans.reduced("product", out="int64"), [input, made], [n], rows, n)
+    return made
+
+
+@kernel(reduction.prod_all, "cpu", only_launches=True)
+def _prod_all(xp, input, *, dtype=None):
+    if dtype is not None or not plain(input):
+        return NotImplemented
+    made, runs = xp.empty((), input.dtype), -(-input.size // _RUN)
+    parts = xp.empty((runs,), "float64")
+    run(scans.products_of_runs, [input, parts], [input.size, _RUN], runs, _RUN)
+    run(scans.reduced("product", out=input.dtype.name), [parts, made], [runs], 1, runs)
+    return made
 
 
 @kernel(norms.linalg_vector_norm, "cpu", only_launches=True)
@@ -247,27 +273,42 @@ def _logsumexp(xp, input, dim, keepdim=False):
         blocks = -(-rows // scans.SIDE_BY_SIDE)
         run(scans.log_of_few_sums(n), [input, made], [rows], blocks, n * scans.SIDE_BY_SIDE)
     elif behind == 1:
-        run(scans.log_of_sums, [input, made], [n], rows, n)
+        if _blocks_of_rows(xp, "logsumexp", input, made, rows, n) is None:
+            run(scans.log_of_sums, [input, made], [n], rows, n)
     else:
         sums = xp.empty((rows, behind), input.dtype)
         run(scans.log_of_sums_of_rows, [input, made, sums], [n, behind], rows, n * behind)
     return made
 
 
+def _blocks_of_rows(xp: Any, kind: str, input: Any, made: Any, rows: int, n: int) -> Any:
+    """`made` by the kernel for rows of some vectors; None for others."""
+    width = lanes()
+    if input.dtype != np.float32 or not width <= n <= soft.LONGEST:
+        return None
+    jobs = -(-rows // width)
+    levels = [xp.empty((jobs * width,), input.dtype) for _ in range(2)]
+    run(soft.soft_rows(width, kind), [input, made, *levels], [n, rows], jobs, n * width)
+    return made
+
+
 def _soft(op: Any, log: bool) -> None:
-    """Rows of few places have a kernel of their own, others the one of any rows."""
+    """Rows of few places and of some vectors have kernels of their own, others the one of any rows."""
     of_rows = OPS[op.__name__].kernels["cuda"]
 
     @kernel(op, "cpu", only_launches=True)
     def _(xp, input, dim, dtype=None):
         found = _parted(input, (dim,), False) if dtype is None else None
-        if found is None or found[3] > 1 or found[2] > (scans.FEW_PLACES if log else scans.FEW_WRITTEN):
+        if found is None or found[3] > 1:
             return of_rows(xp, input, dim, dtype)
         _, rows, n, _ = found
-        made, blocks = xp.empty(input.shape, input.dtype), -(-rows // scans.SIDE_BY_SIDE)
+        made = xp.empty(input.shape, input.dtype)
+        if n > (scans.FEW_PLACES if log else scans.FEW_WRITTEN):
+            served = _blocks_of_rows(xp, op.__name__, input, made, rows, n)
+            return of_rows(xp, input, dim, dtype) if served is None else served
         write = scans.log_soft_rows_of_few(n) if log else scans.soft_rows_of_few(n)
         levels = [xp.empty((rows,), input.dtype) for _ in range(2 * log)]
-        run(write, [input, made, *levels], [rows], blocks, n * scans.SIDE_BY_SIDE)
+        run(write, [input, made, *levels], [rows], -(-rows // scans.SIDE_BY_SIDE), n * scans.SIDE_BY_SIDE)
         return made
 
 
@@ -276,6 +317,18 @@ _soft(softmax.log_softmax, True)
 
 
 # --- running results
+
+
+@kernel(scan.cumsum, "cpu", only_launches=True)
+def _cumsum(xp, input, dim, *, dtype=None):
+    if dtype is not None or not input.ndim:
+        return NotImplemented
+    if not plain(input):
+        return integers.running(xp, input, dim)
+    before, length, after = parts(input.shape, wrap_dim(dim, input.ndim))
+    made = xp.empty(input.shape, input.dtype)
+    run(layers.running_sums, [input, made], [length, after], before * after, length)
+    return made
 
 
 @kernel(scan.cumprod, "cpu", only_launches=True)

@@ -49,17 +49,22 @@ TYPES = ("float32", "bfloat16", "float16")
 _entries: dict[Any, launch.Entry] = {}
 
 
-def kernel(type: str, biased: bool) -> Kernel:
-    """out[i] = sum over j of weight[i, j] * row[j], and bias[i]; row is float32."""
-    k = Kernel("row", "rows")
-    weight, row = k.array("weight", type), k.array("row", "float32")
-    bias = k.array("bias", type) if biased else None
-    out, width = k.array("out", type, written=True), k.scalar("width", "index")
-    start = k.index * width
-    found = k.reduce("sum", width, lambda j: k.load(weight, start + j) * k.load(row, j))
-    with k.once():
-        k.store(out, k.index, found if bias is None else found + k.load(bias, k.index))
-    return k
+@functools.cache
+def row_kernel(biased: bool) -> Callable[[str], Kernel]:
+    """out[i] = sum over j of weight[i, j] * row[j], and bias[i]; row is float32 where the others are of 16 bits."""
+
+    def write(type: str) -> Kernel:
+        k = Kernel("row", "rows")
+        weight, row = k.array("weight", type), k.array("row", type if type in _FLOATS else "float32")
+        bias = k.array("bias", type) if biased else None
+        out, width = k.array("out", type, written=True), k.scalar("width", "index")
+        start = k.index * width
+        found = k.reduce("sum", width, lambda j: k.load(weight, start + j) * k.load(row, j))
+        with k.once():
+            k.store(out, k.index, found if bias is None else found + k.load(bias, k.index))
+        return k
+
+    return write
 
 
 def one_row(xp: Any, row: Any, weight: Any, bias: Any) -> Any:
@@ -67,7 +72,7 @@ def one_row(xp: Any, row: Any, weight: Any, bias: Any) -> Any:
     name, outputs, width = weight.dtype.name, *weight.shape
     kind = name, bias is None, launch.magnitude(weight.size)
     entry = _entries.setdefault(kind, launch.Entry())
-    built = launch.ready(entry, weight.size, lambda: cpu.build(kernel(name, bias is not None)))
+    built = launch.ready(entry, weight.size, lambda: cpu.build(row_kernel(bias is not None)(name)))
     made = np.empty((1, outputs), weight.dtype)
     wide = row if name == "float32" else half_floats.widen(row)
     given = (weight, wide, made, width) if bias is None else (weight, wide, bias, made, width)
@@ -173,7 +178,9 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
     work, item = count * n * k * m, dtype.itemsize
     if m < products.NARROW and not lead and bias_of == "columns":
         return _narrow(xp, left, right, bias)
-    if m < products.NARROW or n < 2 or not 0 < work <= most or len(lead) > 2:
+    if n == 1 and not lead and bias_of == "columns" and right.T.flags.c_contiguous:
+        return _small_row(xp, left, right.T, bias)
+    if m < products.NARROW or not 0 < work <= most or len(lead) > 2:
         return NotImplemented
     if dtype != right.dtype or dtype.name not in _FLOATS:
         return NotImplemented
@@ -203,6 +210,18 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
     inner = lead[-1] if lead else 1
     numbers = [n, k, m, band, bands, row, step, line, inner, *of_left, *of_right]
     launch.launched(built, arrays, numbers, count * bands, max(1, work // (count * bands * products.MULTIPLIED)))
+    return made
+
+
+def _small_row(xp: Any, row: Any, weight: Any, bias: Any) -> Any:
+    """row (1, K) @ weight (M, K).T + bias (M), of few elements."""
+    given = [weight, row] if bias is None else [weight, row, bias]
+    if weight.size > _ALONE or weight.dtype.name not in _FLOATS:
+        return NotImplemented
+    if any(a.dtype != weight.dtype or not a.flags.c_contiguous for a in given):
+        return NotImplemented
+    made, (outputs, width) = xp.empty((1, len(weight)), weight.dtype), weight.shape
+    run_rows(row_kernel(bias is not None), [*given, made], [width], outputs, width)
     return made
 
 

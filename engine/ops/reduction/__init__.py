@@ -397,7 +397,7 @@ def _product(xp: Any, input: Any, axis: Any, keepdim: bool, dtype: Any) -> Any:
     return found if to else found.astype(input.dtype)
 
 
-@op(form="prod", node="ProdBackward0", autocast="float32", out_as="dtype")
+@op(form="prod", node="ProdBackward0", autocast="float32", out_as="dtype", generated="many")
 @derivative(input=_prod_all_backward)
 @samples(
     lambda t: [
