@@ -327,7 +327,7 @@ def _arg(xp: Any, name: str, input: Any, dim: Any, keepdim: bool) -> Any:
     return getattr(input, name)(axis=wrap_dim(dim, input.ndim), keepdims=keepdim)
 
 
-@op(blocks="rows")
+@op(blocks="rows", generated="many")
 @samples(lambda t: _dim_samples(t)[:-1])
 def argmax(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the largest element along `dim` (None: of all, flattened), the first of equals.
@@ -337,7 +337,7 @@ def argmax(xp, input, dim: int | None = None, keepdim: bool = False):
     return _arg(xp, "argmax", input, dim, keepdim)
 
 
-@op(blocks="rows")
+@op(blocks="rows", generated="many")
 @samples(lambda t: _dim_samples(t)[:-1])
 def argmin(xp, input, dim: int | None = None, keepdim: bool = False):
     """The index of the smallest element along `dim` (None: of all, flattened), the first of equals.

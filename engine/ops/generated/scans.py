@@ -192,6 +192,27 @@ def _min(xp, input, dim, keepdim=False):
     return _placed(xp, input, dim, keepdim, False)
 
 
+def _place_of(xp: Any, input: Any, dim: int | None, keepdim: bool, largest: bool) -> Any:
+    if dim is None or not input.ndim:
+        return NotImplemented
+    found = _placed(xp, input, dim, keepdim, largest)
+    return found if found is NotImplemented else found[1]
+
+
+def _of_a_dim(input: Any, dim: Any = None, *rest: Any) -> bool:
+    return dim is not None
+
+
+@kernel(extremes.argmax, "cpu", only_launches=True, serves=_of_a_dim)
+def _argmax(xp, input, dim=None, keepdim=False):
+    return _place_of(xp, input, dim, keepdim, True)
+
+
+@kernel(extremes.argmin, "cpu", only_launches=True, serves=_of_a_dim)
+def _argmin(xp, input, dim=None, keepdim=False):
+    return _place_of(xp, input, dim, keepdim, False)
+
+
 @kernel(
     reduction.sum,
     "cpu",

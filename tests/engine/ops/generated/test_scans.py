@@ -196,6 +196,7 @@ def test_extremes_and_their_places(name: str, dim: int, dtype: str) -> None:
     x[2, :3], x[0, 5] = np.inf, -np.inf
     agree(name, x, dim)
     agree(name, np.full((3, 40, 17), np.inf if name == "min_dim" else -np.inf, dtype), dim)
+    agree("arg" + name[:3], x, dim, True)
     agree(name, np.array([[0.0, -0.0, 0.0], [-0.0, 0.0, -1.0]], dtype), dim % 2)
     assert left(name, np.ones((3, 40, 17), "bool"), dim) and left(name, x.swapaxes(0, 1), dim) and left(name, x[:0], 1)
 
