@@ -17,6 +17,7 @@ import numpy as np
 from engine.backends.cpu.fast import fast
 from engine.core import dtypes, layouts
 from engine.core.lru import LRU
+from engine.core.trials import Standing
 from engine.dispatch import Op
 from engine.kernels import compiler, cpu, direct
 from engine.kernels.form import FormError
@@ -66,7 +67,8 @@ def function_for(
     """
     if not direct.readable():
         return None
-    seen: LRU[Any, int] = LRU(MANY)
+    seen: LRU[Any, int] = LRU(MANY)  # calls that were offered
+    lost: LRU[Any, int] = LRU(MANY)  # trials in which the launch was slower
 
     def offer(*args: Any) -> Any:
         size, parts = 0, []
@@ -91,7 +93,14 @@ def function_for(
         calls += _more(args)
         tried = calls >= OFFERS or trusted
         seen[key] = _REFUSED if tried else calls
-        return _compiled(compiled, name, plain, there, args, len(sized) > 1) if tried else NotImplemented
+        if not tried:
+            return NotImplemented
+        result, slower = _compiled(compiled, name, plain, there, args, len(sized) > 1)
+        if slower:
+            trials = lost[key] = (lost.get(key) or 0) + 1
+            if trials < Standing.TRIALS:  # the machine may have been busy
+                seen[key] = 0
+        return result
 
     try:
         compiled = direct.Direct(name, offer, 1 if launch.trials.trusted else direct.EVERY)
@@ -118,8 +127,9 @@ def _compiled(
     there: Callable[..., Any],
     args: tuple[Any, ...],
     multiplies: bool,
-) -> Any:
-    """Try a call, and keep its launch if that is right and faster; the call's result in any case."""
+) -> tuple[Any, bool]:
+    """Try a call, and keep its launch if that is right and faster; the call's result in any case, and whether the
+    launch was slower."""
     trials = launch.trials
     given, args = args, _flat(args)
     want = NotImplemented if trials.trusted else there(*args)
@@ -132,20 +142,20 @@ def _compiled(
     entries = list(trials.fresh)
     trials.fresh.clear()
     if any(a.strides != b.strides for a, b in zip(args, given) if a.__class__ is np.ndarray):
-        return want
+        return want, False
     found = _add(compiled, args, watched) if watched is not None else 0
     if not found:
-        return want
+        return want, False
     if trials.trusted:
-        return compiled.function(*args)
+        return compiled.function(*args), False
     arrays = [a for a in args if a.__class__ is np.ndarray]
     largest = comparison.largest_of(arrays, multiplies)
     what = comparison.difference(want, compiled.function(*args), largest, max(a.size for a in arrays))
-    if not launch.proven(name, entries, what) or launch.slower(
-        lambda: compiled.function(*args), lambda: there(*args), 1.0, entries
-    ):
+    right = launch.proven(name, entries, what)
+    slower = right and launch.slower(lambda: compiled.function(*args), lambda: there(*args), 1.0, entries)
+    if slower or not right:
         compiled.remove(found)
-    return want
+    return want, slower
 
 
 def _flat(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import pytest
 
 import engine
 from engine.autograd import profiler
+from engine.core.trials import Standing
 from engine.dispatch import OPS, choosing, with_fact
 from engine.kernels import direct, processor
 from engine.ops import generated
@@ -109,8 +110,20 @@ def test_a_launch_that_differs_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_launch_that_is_slower_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     (x,) = arrays((50,))
-    monkeypatch.setattr(launch, "slower", lambda *args: True)
-    assert not kept(function_of("neg"), x, calls=3 * CALLS)
+    verdicts: list[bool] = []
+    monkeypatch.setattr(launch, "slower", lambda *args: verdicts.append(True) or True)
+    assert not kept(function_of("neg"), x, calls=6 * CALLS)
+    assert len(verdicts) == Standing.TRIALS
+
+
+def test_a_launch_that_was_slower_once_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may have been busy."""
+    (x,) = arrays((50,))
+    verdicts = [False, True]
+    monkeypatch.setattr(launch, "slower", lambda *args: verdicts.pop())
+    function = function_of("neg")
+    assert not kept(function, x)
+    assert kept(function, x, calls=2 * CALLS) and not verdicts
 
 
 def test_large_calls_are_left_to_routes_that_let_the_lock_go() -> None:
