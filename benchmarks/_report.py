@@ -23,7 +23,11 @@ TORCH = ("torch", "torch channels_last")
 RUNS = {
     "Zen 5": ("workloads.json",),
     "Zen 4": ("workloads_zen4.json", "workloads_zen4_again.json"),
-    "Zen 4, AVX2 only": ("workloads_zen4_avx2.json", "workloads_zen4_avx2_again.json"),
+    "Zen 4, AVX2 only": (
+        "workloads_zen4_avx2.json",
+        "workloads_zen4_avx2_again.json",
+        "workloads_zen4_avx2_later.json",
+    ),
 }
 EARLIER = {  # of older code, on processors that were not met since
     "Zen 3": ("workloads_zen3.json",),
