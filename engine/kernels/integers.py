@@ -1,33 +1,16 @@
-"""Sums of integers and truth values, in int64: in any order, since none is rounded."""
+"""Sums of integers and truth values in int64, in any order, since none is rounded; of rows: `scans.sums_of_runs`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 
-from engine.kernels.form import Kernel, Value, where
+from engine.kernels.form import Kernel
 from engine.kernels.scans import band
 
-__all__ = ["running_sums", "sums_of_columns", "sums_of_runs"]
+__all__ = ["running_sums", "sums_of_columns"]
 
 _SUM = "int64"
-
-
-def sums_of_runs(type: str) -> Kernel:
-    """x (rows, n) -> (rows, runs): the sums of runs of `length` elements, the last one of the rest."""
-    k = Kernel("integer_sums_of_runs", "rows")
-    x, out = k.array("x", type), k.array("out", _SUM, True)
-    n, runs, length = k.scalar("n", "index"), k.scalar("runs", "index"), k.scalar("length", "index")
-    begin = k.index % runs * length
-    base, left = k.index // runs * n + begin, n - begin
-
-    def term(j: Value) -> Value:
-        return k.cast(k.load(x, base + j), _SUM)
-
-    found = k.reduce("sum", where(left < length, left, length), term)
-    with k.once():
-        k.store(out, k.index, found)
-    return k
 
 
 def sums_of_columns(type: str) -> Kernel:

@@ -90,19 +90,20 @@ def any_nan(type: str) -> Kernel:
 
 
 @functools.cache
-def sums_of_runs(squares: bool) -> Callable[[str], Kernel]:
+def sums_of_runs(squares: bool, out: str = "") -> Callable[[str], Kernel]:
     """x (rows, n) -> (rows, runs): the sums of runs of `length` elements, the last one of the rest; squares: of their
-    squares."""
+    squares.  out: the type of terms and sums, if it is not that of x."""
+    to = out
 
     def write(type: str) -> Kernel:
         k = Kernel("sums_of_runs", "rows")
-        x, out = k.array("x", type), k.array("out", type, True)
+        x, out = k.array("x", type), k.array("out", to or type, True)
         n, runs, length = k.scalar("n", "index"), k.scalar("runs", "index"), k.scalar("length", "index")
         begin = k.index % runs * length
         base, left = k.index // runs * n + begin, n - begin
 
         def term(j: Value) -> Value:
-            value = k.load(x, base + j)
+            value = k.cast(k.load(x, base + j), to) if to else k.load(x, base + j)
             return value * value if squares else value
 
         found = k.reduce("sum", where(left < length, left, length), term)
@@ -482,7 +483,7 @@ def first_of_order(largest: bool) -> Callable[[str], Kernel]:
             """Return whether a value comes before one that is held."""
             if largest:
                 return k.op("lor", value > held, both(value.differs(value), held.equals(held)))
-            return k.op("lor", value < held, both(call("isnan", held), k.op("not", call("isnan", value))))
+            return k.op("lor", value < held, both(held.differs(held), value.equals(value)))
 
         def insert(place: Value, last: Value) -> None:
             """Put x[place] where it belongs among the first of the row; what is at `last` then is free."""

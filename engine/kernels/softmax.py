@@ -38,8 +38,8 @@ def soft_rows(lanes: int, kind: str) -> Callable[[str], Jobs]:
             return k.view(array, row * n)
 
         def finish(row: Value, made: Array) -> None:
-            """The last step of a row of softmax, which lies where it is written to, or of its logarithm, whose two
-            terms are subtracted one after the other: their sum would be rounded where the row is far from 0."""
+            """The last step of a row of softmax, in place, or of its logarithm.  Its two terms are subtracted one after
+            the other: their sum would be rounded where the row is far from 0."""
             by, source = k.spread(k.load(sums, row)), made if kind == "softmax" else line(x, row)
             top = by if kind == "softmax" else k.spread(k.load(tops, row))
 

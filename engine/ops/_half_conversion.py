@@ -71,7 +71,7 @@ _CONVERTS: dict[tuple[np.dtype, np.dtype], Callable[[Any], Any]] = {
     (_I64, _F64): _by_processor("double", _numpys(_F64), "float64"),
     (np.dtype("uint8"), _F32): _by_processor("float", _numpys(_F32), "float32"),
     (_BOOL, _F32): _by_processor("float", _numpys(_F32), "float32"),
-    # of 100 thousand truth values numpy's take 36 us
+    # Of few elements these are direct launches (`generated/conversions.py`); of many, threads share them.
     (_BOOL, _I64): _by_processor("long", _numpys(_I64), "int64"),
     (_I32, _I64): _by_processor("long", _numpys(_I64), "int64"),
     (_I64, _I32): _by_processor("int", _numpys(_I32), "int32"),

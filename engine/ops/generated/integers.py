@@ -15,6 +15,7 @@ from engine.ops.generated.layers import parts, run
 __all__ = ["plain", "running", "summed"]
 
 _KINDS = frozenset(map(np.dtype, ("bool", "uint8", "int8", "int16", "int32", "int64")))
+_SUMS = scans.sums_of_runs(False, "int64")
 _RUN = 1 << 15  # elements of a run that is added by itself
 
 
@@ -49,9 +50,9 @@ def summed(xp: Any, input: Any, dim: Any, keepdim: bool) -> Any:
         return made
     runs = -(-n // _RUN)
     sums = made if runs == 1 else xp.empty((rows, runs), "int64")
-    run(integers.sums_of_runs, [input, sums], [n, runs, min(n, _RUN)], rows * runs, min(n, _RUN), type)
+    run(_SUMS, [input, sums], [n, runs, min(n, _RUN)], rows * runs, min(n, _RUN), type)
     if runs > 1:
-        run(integers.sums_of_runs, [sums, made], [runs, 1, runs], rows, runs, "int64")
+        run(_SUMS, [sums, made], [runs, 1, runs], rows, runs, "int64")
     return made
 
 

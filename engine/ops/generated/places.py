@@ -109,6 +109,8 @@ def _search_sorted(xp, sorted_sequence, input, right, sorter=None, out_int32=Fal
     alike = sorted_sequence.dtype == input.dtype and sorted_sequence.flags.c_contiguous and input.flags.c_contiguous
     if sorter is not None or not alike or input.dtype not in _SEARCHED or not input.size or not sorted_sequence.size:
         return NotImplemented
+    if (sorted_sequence[..., 1:] < sorted_sequence[..., :-1]).any():  # what is found then depends on the way of looking
+        return NotImplemented
     n, m, out = sorted_sequence.shape[-1], input.shape[-1], "int32" if out_int32 else "int64"
     if not several:  # rows are what threads share
         m = input.size

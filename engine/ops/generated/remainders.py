@@ -44,7 +44,7 @@ def _made(
         if any(x.dtype != _F32 for x in operands):
             return NotImplemented
         found = made(xp, *operands)
-        if launch.trials.seen is not None and found is not NotImplemented and found.size:  # launches alone are kept
+        if launch.trials.seen is not None and found is not NotImplemented and found.size:  # only launches are repeated
             marked = xp.empty((1,), "int32")
             run(scans.any_nan, [found, marked], [found.size], 1, found.size)
             launch.refuse_if(marked)

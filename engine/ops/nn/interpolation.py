@@ -151,7 +151,7 @@ def _upsample(kind, input, output, align_corners, factors):
 
 @lru_cache(maxsize=512)
 def _spec(kind, size, output, align_corners, factors):
-    """The entries of each dim: one object for all calls that are alike, by which kept launches know them."""
+    """The entries of each dim: one object for all calls that are alike, by which direct launches recognize them."""
     return tuple(
         (kind, n, m, align_corners, None if factors is None else factors[i])
         for i, (n, m) in enumerate(zip(size, output))

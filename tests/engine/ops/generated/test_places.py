@@ -120,3 +120,5 @@ def test_insertion_points(count: int, dtype: str, right: bool) -> None:
         agree("search_sorted", row, x, right, None, True)
     assert left("search_sorted", rows[0], x.astype("float16"), right)
     assert left("search_sorted", rows, x, right, np.argsort(rows, 1))
+    falling = np.arange(count)[::-1].astype(dtype)  # no error in PyTorch either, and no difference to report
+    assert left("search_sorted", falling, x, right) == (count > 1)
