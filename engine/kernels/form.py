@@ -253,6 +253,14 @@ class Transpose:
 
 
 @dataclass(slots=True)
+class Prefetch:
+    """Ask for the memory at array[index], which need not be the array's."""
+
+    array: Array
+    index: Value
+
+
+@dataclass(slots=True)
 class Variable:
     """A value that `Set` changes."""
 
@@ -324,6 +332,7 @@ Statement = (
     | Gather
     | Scatter
     | Transpose
+    | Prefetch
     | Variable
     | Set
     | Loop

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from engine.kernels.form import Array, Do, Gather, Kernel, Scatter, Transpose, Value, call, element, where
+from engine.kernels.form import Array, Do, Gather, Kernel, Prefetch, Scatter, Transpose, Value, call, element, where
 
 __all__ = ["Jobs", "clamped", "inside", "least", "most"]
 
@@ -86,13 +86,18 @@ class Jobs(Kernel):
         pace: Value | int,
         right: Array,
         stride: Value | int,
+        ahead: int = 0,
     ) -> None:
         """sums (lines, vectors) += the sum over k < depth of line[k * pace] times the vectors from right[k * stride]
-        on."""
+        on, those of k + `ahead` being asked for."""
         count = len(sums) // len(lines)
         with self.loop(0, depth) as k:
             row, along = self.view(right, k * stride), k * pace
             loaded = [self.vector(row, j * self.lanes) for j in range(count)]
+            if ahead:
+                later = self.view(row, self._counted(stride) * ahead)
+                for j in range(count):
+                    self._add(Prefetch(later, self.constant(j * self.lanes, "index")))
             for i, line in enumerate(lines):
                 factor = self.spread(self.load(line, along))
                 for total, value in zip(sums[i * count :], loaded):

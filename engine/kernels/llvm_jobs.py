@@ -62,6 +62,11 @@ class JobPrinter(Printer):
             self._scatter(s)
         elif isinstance(s, form.Transpose):
             self._transpose(s)
+        elif isinstance(s, form.Prefetch):
+            type, at = llvm_type(s.array.type), self._text(s.index)
+            place = self.emit(f"getelementptr {type}, ptr {self.bound[s.array.name]}, i64 {at}")
+            self(call := f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")  # to read, all caches, data
+            self.declared.add(call)
         elif isinstance(s, form.Loop):
 
             def turn(register: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from engine.kernels.form import Array, Kernel, Value, call
 from engine.kernels.jobs import Jobs, least
@@ -33,67 +33,110 @@ __all__ = [
 
 MULTIPLIED = 16  # operations of a call's `each`, as `cpu.operations` counts them: 16 multiplications in vectors
 NARROW = 4  # columns, of fewer of which there are no vectors
-TILE = (6, 3, 1)  # rows of results that stay in registers
+HEIGHTS = {4: (6, 3, 1), 3: (8, 4, 2, 1), 2: (6, 3, 1)}  # rows of results that stay in registers, of so many vectors
+_PLACES = 64  # of a matrix's depth that are copied at a time
 _SIZES = (
-    *("rows", "depth", "width", "band", "bands", "row", "step", "line"),
+    *("rows", "depth", "width", "band", "bands", "columns", "column_bands", "row", "step", "line"),
     *("inner", "left_outer", "left_inner", "right_outer", "right_inner"),
 )
 
 
-def matrices(type: str, bias: str, transposed: bool, lanes: int, vectors: int) -> Jobs:
+def matrices(
+    type: str, bias: str, left: str, right: str, lanes: int, vectors: int, heights: tuple[int, ...], ahead: int
+) -> Jobs:
     """out (outer, inner, rows, width) = [bias +] left (.., rows, depth) @ right (.., depth, width), for the units
-    begin..end, each `band` rows of one product; `bands` of them are a product.
+    begin..end, each of `band` rows and `columns` columns of a product, which has `bands` times `column_bands` of them.
 
     bias: "" for none, "rows" for an element a row (rows), "columns" for one a column (width).  Left's elements lie
-    `row` and `step` apart, a line of right `line`.  transposed: the lines of right are its columns; each unit copies as
-    many of them as it multiplies at once to its part of scratch (units, depth, vectors * lanes).  width >= lanes.  Sums
-    are made in the order of the depth, each result in one chain, whatever sizes it is a part of.
+    `row` and `step` apart, a line of right `line`.  width >= lanes; `columns` is a multiple of lanes.
+    left: "" for any steps, "lines" for a step of 1, "turned" for a row of 1: a unit copies its rows first, those of a
+    tile side by side, to its part of lines (units, band, depth + lanes).
+    right: "" as it lies, "lines" or "columns" by what lies in lines: a unit copies `vectors` vectors of columns before
+    they are multiplied, to its part of panel (units, depth, vectors * lanes).
+    heights: rows of a tile, the last 1.  ahead: lines of right that are asked for before they are read.
+    Sums are made in the order of the depth, each result in one chain, whatever sizes it is a part of.
     """
-    names = ("left", "right", *["bias"] * bool(bias), "out", *["scratch"] * transposed)
+    names = ("left", "right", *["bias"] * bool(bias), "out", *["panel"] * bool(right), *["lines"] * (left == "turned"))
     k = Jobs("matrices", lanes, (*names, *_SIZES), len(names), dict.fromkeys(names, type))
     k.operations = MULTIPLIED
     arrays, a = dict(zip(names, k.arrays)), k.numbers
-    rows, depth, width, row, step = (a[name] for name in ("rows", "depth", "width", "row", "step"))
+    rows, depth, width, row, step, line = (a[name] for name in ("rows", "depth", "width", "row", "step", "line"))
     nothing = k.number(0.0, type)
 
-    def tile(count: int, size: int, at: Value, first: Value, left: Array, right: Array, line: Value | int) -> None:
+    def tile(count: int, size: int, at: Value, row_at: Value, own: Array) -> None:
         """`size` rows of `count` vectors."""
         if bias == "columns":
             sums = [k.vector(arrays["bias"], at + j * lanes) for j in range(count)] * size
         elif bias:
-            sums = [k.spread(k.load(arrays["bias"], first + i)) for i in range(size) for _ in range(count)]
+            sums = [k.spread(k.load(arrays["bias"], row_at + i)) for i in range(size) for _ in range(count)]
         else:
             sums = [nothing] * (count * size)
         sums = k.variables(sums)
-        k.add_products(sums, [k.view(left, (first + i) * row) for i in range(size)], depth, step, right, line)
-        k.store_all(k.vectors([k.view(made, (first + i) * width + at) for i in range(size)], count), sums)
+        pace: Value | int = size if left == "turned" else 1 if left else step
+        if left == "turned":
+            lines = [k.view(tiles(row_at), i) for i in range(size)]
+        else:
+            lines = [k.view(given, (row_at + i) * row) for i in range(size)]
+        k.add_products(sums, lines, depth, pace, own, count * lanes if right else line, ahead)
+        k.store_all(k.vectors([k.view(made, (row_at + i) * width + at) for i in range(size)], count), sums)
+
+    def copied(count: int, at: Value) -> Array:
+        """`count` vectors of columns, copied."""
+        own = k.view(arrays["panel"], unit * depth * (vectors * lanes))
+        if right == "columns":
+            _turn(k, k.view(matrix, at * line), line, k.constant(count * lanes, "index"), own, count * lanes, depth)
+            return own
+        source = k.view(matrix, at)
+        with k.loop(0, depth) as n:
+            to, one = k.view(own, n * (count * lanes)), k.view(source, n * line)
+            for j in range(count):
+                k.store(to, j * lanes, k.vector(one, j * lanes))
+        return own
+
+    def cut(count: Value, start: Value) -> Iterator[tuple[int, Value]]:
+        """(rows, the first) of the tiles of `count` rows."""
+        for size, i in k.cut(count, heights):
+            yield size, start + i
 
     def columns(count: int, at: Value) -> None:
         """All rows of the unit, of `count` vectors of columns."""
-        if transposed:
-            _copy_columns(k, k.view(right, at * a["line"]), own, a["line"], depth, count)
-            read, line = own, k.constant(count * lanes, "index")
-        else:
-            read, line = k.view(right, at), a["line"]
-        done = first
-        for size in TILE:
-            until = last - (last - done) % size
-            with k.loop(done, until, size) as i:
-                tile(count, size, at, i, left, read, line)
-            done = until
+        own = copied(count, at) if right else k.view(matrix, at)
+        for size, i in cut(last - first, first):
+            tile(count, size, at, i, own)
 
+    def tiles(i: Value) -> Array:
+        """Where the rows from i on are copied to."""
+        return k.view(arrays["lines"], (unit * a["band"] + i - first) * (depth + lanes))
+
+    def turn() -> None:
+        """Copy the rows of the unit, some places of the depth at a time, whose lines stay in the first cache.  What
+        vectors write beyond a tile's rows is written again, or lies behind the tile."""
+        with k.loop(0, depth, _PLACES) as some:
+            until = least(some + _PLACES, depth)
+            for size, i in cut(last - first, first):
+                to, source, whole = tiles(i), k.view(given, i), i + lanes <= rows
+                with k.when(whole), k.loop(some, until) as n:
+                    for r in (*range(0, size - lanes, lanes), max(0, size - lanes)):
+                        k.store(to, n * size + r, k.vector(source, n * step + r))
+                with k.when(i + lanes > rows), k.loop(some, until) as n:
+                    for r in range(size):
+                        k.store(to, n * size + r, k.load(source, n * step + r))
+
+    units = a["bands"] * a["column_bands"]
     with k.loop(k.begin, k.end) as unit:
-        batch, first = unit // a["bands"], unit % a["bands"] * a["band"]
-        last = least(first + a["band"], rows)
+        batch, place = unit // units, unit % units
+        first, start = place // a["column_bands"] * a["band"], place % a["column_bands"] * a["columns"]
+        last, end = least(first + a["band"], rows), least(start + a["columns"], width)
         outer, inner = batch // a["inner"], batch % a["inner"]
-        left, right = (
+        given, matrix = (
             k.view(arrays[name], outer * a[f"{name}_outer"] + inner * a[f"{name}_inner"]) for name in ("left", "right")
         )
         made = k.view(arrays["out"], batch * rows * width)
-        own = k.view(arrays["scratch"], unit * depth * (vectors * lanes)) if transposed else right
-        for count, at in k.cut(width // lanes, (vectors, 1) if vectors > 1 else (1,)):
-            columns(count, at * lanes)
-        with k.when((width % lanes).differs(0)):  # the last vector overlaps the one before
+        if left == "turned":
+            turn()
+        for count, at in k.cut((end - start) // lanes, (vectors, 1) if vectors > 1 else (1,)):
+            columns(count, start + at * lanes)
+        with k.when(((end - start) % lanes).differs(0)):  # the last vector overlaps the one before
             columns(1, width - lanes)
     return k
 
@@ -129,18 +172,23 @@ def narrow(columns: int, biased: bool) -> Callable[[str], Kernel]:
     return write
 
 
-def _copy_columns(k: Jobs, source: Array, target: Array, line: Value, depth: Value, count: int) -> None:
-    """Copy `count` vectors of lines of `source`, each as a column of `target` (depth, count * lanes)."""
-    lanes, wide = k.lanes, count * k.lanes
-    for j in range(count):
-        lines = [k.view(source, line * (j * lanes + i)) for i in range(lanes)]
-        whole = depth - depth % lanes
-        with k.loop(0, whole, lanes) as n:
-            for i, column in enumerate(k.transposed([k.vector(one, n) for one in lines])):
-                k.store(target, (n + i) * wide + j * lanes, column)
-        with k.loop(whole, depth) as n:
-            for i, one in enumerate(lines):
-                k.store(target, n * wide + (j * lanes + i), k.load(one, n))
+def _turn(k: Jobs, source: Array, line: Value, lines: Value, target: Array, wide: Value | int, depth: Value) -> None:
+    """target[d * wide + l] = source[l * line + d] for l < lines, d < depth."""
+    lanes = k.lanes
+    many, whole = lines - lines % lanes, depth - depth % lanes
+    with k.loop(0, many, lanes) as l:
+        given = [k.view(source, (l + i) * line) for i in range(lanes)]
+        to = k.view(target, l)
+        with k.loop(0, whole, lanes) as d:
+            for i, column in enumerate(k.transposed([k.vector(one, d) for one in given])):
+                k.store(to, (d + i) * wide, column)
+        with k.loop(whole, depth) as d:
+            for i, one in enumerate(given):
+                k.store(to, d * wide + i, k.load(one, d))
+    with k.loop(many, lines) as l:
+        one = k.view(source, l * line)
+        with k.loop(0, depth) as d:
+            k.store(target, d * wide + l, k.load(one, d))
 
 
 PARAMETERS = ("left", "right", "out", "rows", "depth", "width", "added")

@@ -1,7 +1,8 @@
 """Products in generated code (the extra `jit`).
 
 Small matrices are multiplied as they lie, by a launch that knows all sizes: libraries pack them first, which takes as
-long as the product of some hundred thousand multiplications, and add a bias in a pass of its own.
+long as the product of some hundred thousand multiplications, and add a bias in a pass of its own.  Large ones are tried
+where the left one lies by columns, as in the gradient of a weight: oneDNN's sgemm reads it so, here it is packed.
 
 One row times a weight is what a language model does for each token.  All the time is that of reading the weight once:
 16-bit ones are read as they lie and summed in float32; libraries, made for many rows, take one and a half to three
@@ -154,11 +155,16 @@ class Steps:
         shared(self.code, args, 0, width // self.panel, several(len(rows) * self.matrix.size))
 
 
+_TURNED = 1 << 14  # elements of a left matrix that lies by columns, of which sgemm may be slower, whatever the size
 MOST = 1 << 23  # multiplications up to which libraries, which pack both matrices, are slower or as fast
 _OF_IMAGES = 1 << 27  # the same of a weight and the places of images, which libraries take one after the other
+_LARGE = 1 << 22  # multiplications from which parts of matrices are copied
 _SHARED = 1 << 18  # of a product, from which its rows are shared among threads
 _ALONE = 1 << 20  # of one with few columns, which BLAS does as quickly as memory is read
 _FLOATS = ("float32", "float64")
+_COPIED = 64  # rows or columns, of so many of which a copy of the other matrix is little of the work
+_AHEAD = 4  # lines of the right matrix
+_ROWS = 256  # of a thread, of which columns are shared if there are fewer
 
 
 @functools.cache
@@ -166,12 +172,12 @@ def _matrices(*options: Any) -> cpu.Built:
     return cpu.build(products.matrices(*options))
 
 
-def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = "columns", most: int = MOST) -> Any:
+def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = "columns", most: int = 0) -> Any:
     """left (*, n, k) @ right (*, k, m) + bias -> (*, n, m), of up to two leading dims, the same of both.
 
     bias: (m), with bias_of "rows" (n), or None.  NotImplemented for what the kernel does not serve: other types than
-    float32 and float64, fewer than 4 columns in batches, steps in both dims of the right matrix, very many
-    multiplications (`most`).
+    float32 and float64, fewer than 4 columns in batches, steps in both dims of the right matrix, more multiplications
+    than `most` (MOST, if 0) unless left lies by columns.
     """
     *lead, n, k = left.shape
     m, dtype, count = right.shape[-1], left.dtype, prod(lead)
@@ -180,7 +186,8 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
         return _narrow(xp, left, right, bias)
     if n == 1 and not lead and bias_of == "columns" and right.T.flags.c_contiguous:
         return _small_row(xp, left, right.T, bias)
-    if m < products.NARROW or not 0 < work <= most or len(lead) > 2:
+    by_columns = not lead and left.strides[0] == item and n * k >= _TURNED  # as in the gradient of a weight
+    if m < products.NARROW or not work or len(lead) > 2 or (work > (most or MOST) and not by_columns):
         return NotImplemented
     if dtype != right.dtype or dtype.name not in _FLOATS:
         return NotImplemented
@@ -190,26 +197,39 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
         return NotImplemented
     *of_left, row, step = [s // item for s in left.strides]
     *of_right, line, column = [s // item for s in right.strides]
-    if transposed := column != 1:
+    if column != 1:
         if line != 1 and k > 1:
             return NotImplemented
-        line = column
+        line = column if k > 1 else 1
     wide = min(lanes() * 4 // item, 1 << (m.bit_length() - 1))
-    vectors = min(4 if registers() == 32 else 2, 1 << ((m // wide).bit_length() - 1))
+    large = work > _LARGE
+    fit = 2 if registers() == 16 else 3 if large else 4
+    vectors, heights = min(fit, m // wide), products.HEIGHTS[fit]
     threads = get_num_threads() if work > _SHARED else 1
-    band = n if threads <= count else -(-n // (threads * products.TILE[0])) * products.TILE[0]
-    bands = -(-n // band)
+    band, columns = n, -(-m // wide) * wide  # of a unit
+    if threads > count:
+        if large and n < threads * _ROWS and m >= threads * vectors * wide:
+            columns = -(-columns // (threads * wide)) * wide
+        else:
+            band = -(-n // (threads * heights[0])) * heights[0]
+    bands, column_bands = -(-n // band), -(-m // columns)
+    turned = row == 1 != step and large and columns >= _COPIED and band >= wide
+    by = "turned" if turned else "lines" if step == 1 else ""
+    copied = "columns" if column != 1 else "lines" if large and band >= _COPIED else ""
+    units = count * bands * column_bands
     made = xp.empty((*lead, n, m), dtype)
     arrays = [left, right, *([] if bias is None else [bias]), made]
-    if transposed:
-        arrays.append(xp.empty((count * bands, k, vectors * wide), dtype))
-    options = dtype.name, "" if bias is None else bias_of, transposed, wide, vectors
+    if copied:
+        arrays.append(xp.empty((units, k, vectors * wide), dtype))
+    if turned:
+        arrays.append(xp.empty((units, band, k + wide), dtype))
+    options = dtype.name, "" if bias is None else bias_of, by, copied, wide, vectors, heights, _AHEAD * large
     entry = _entries.setdefault((options, count > 1, *map(int.bit_length, (n, k, m))), launch.Entry())
     built = launch.ready(entry, work // products.MULTIPLIED, lambda: _matrices(*options))
     of_left, of_right = ([*[0] * (2 - len(lead)), *steps] for steps in (of_left, of_right))
     inner = lead[-1] if lead else 1
-    numbers = [n, k, m, band, bands, row, step, line, inner, *of_left, *of_right]
-    launch.launched(built, arrays, numbers, count * bands, max(1, work // (count * bands * products.MULTIPLIED)))
+    numbers = [n, k, m, band, bands, columns, column_bands, row, step, line, inner, *of_left, *of_right]
+    launch.launched(built, arrays, numbers, units, max(1, work // (units * products.MULTIPLIED)))
     return made
 
 

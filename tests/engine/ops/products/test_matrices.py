@@ -70,6 +70,35 @@ def test_a_row_is_the_same_whatever_it_is_a_part_of(monkeypatch: pytest.MonkeyPa
         threads.set_num_threads(before)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "k", "m"), [(16, 1, 16), (33, 5, 40), (100, 130, 67), (17, 64, 200), (129, 65, 33)])
+def test_copies_of_large_matrices(n: int, k: int, m: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels of the right matrix, tiles of a left one that lies by columns; threads that share rows, or columns."""
+    before = threads.get_num_threads()
+    for name, value in (("_LARGE", 0), ("_COPIED", 1), ("_SHARED", 1)):
+        monkeypatch.setattr(products, name, value)
+    try:
+        for turned, of_right, count, rows in itertools.product((False, True), (False, True), (1, 2), (0, 1 << 10)):
+            threads.set_num_threads(count)
+            monkeypatch.setattr(products, "_ROWS", rows)
+            a, b = matrix((), n, k, turned, dtype), matrix((), k, m, of_right, dtype)
+            (bias,) = arrays((m,), dtype=dtype)
+            want = a.astype("float64") @ b.astype("float64")
+            for given in (None, bias):
+                got = products.multiplied(np, a, b, given)
+                expected = want if given is None else want + given
+                np.testing.assert_allclose(got, expected, atol=NEAR[dtype] * k**0.5, rtol=0)
+    finally:
+        threads.set_num_threads(before)
+
+
+def test_the_gradient_of_a_weight_is_tried_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "MOST", 1)
+    (a, b) = arrays((200, 100), (200, 40))
+    assert products.multiplied(np, a.T.copy(), b) is NotImplemented
+    np.testing.assert_allclose(products.multiplied(np, a.T, b), a.T.astype("float64") @ b, atol=1e-3)
+
+
 def test_windows_and_matrices_that_all_share() -> None:
     """Rows of a larger matrix, a factor that is the same in all products, one with steps along its rows."""
     (x,) = arrays((4, 40, 60))
