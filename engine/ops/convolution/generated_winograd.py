@@ -37,6 +37,7 @@ __all__ = ["Convolution", "Forward", "Gradient", "Input", "Weight", "prepared", 
 _BLOCK = 48  # tiles whose values are held at a time
 _HELD, _LEAST = 3 << 20, 64  # elements of the values that a gradient of the weight holds at a time; tiles at least
 _FEWEST = 1 << 22  # multiplications, below which nothing is gained
+_READING = 12  # tiles whose products with a value take as long as it takes to read it from memory
 _WORK = 32  # multiplications that take the time of one element of other kernels
 _F32 = np.dtype("float32")
 
@@ -263,6 +264,8 @@ class _Tried(GeneratedRoute, Generic[Route]):
     def __init__(self, route: Route, name: str = "convolution") -> None:
         super().__init__(name, _entries.setdefault(route.kind, launch.Entry()), route.work // _WORK, route.build)
         self.route: Route = route
+        # A trial finds the weight in the cache, a network seldom does: 36 values for 9, which few tiles share.
+        self.margin = GeneratedRoute.margin / (1 + _READING / route.tiles)
 
 
 class Forward:
