@@ -368,5 +368,5 @@ def test_results_that_are_not_finite_decide_nothing(forgotten: None, monkeypatch
 
 def test_a_trial_of_few_tiles_has_to_be_won_by_more() -> None:
     """A weight for few tiles is read from memory in a network, where a trial finds it in the cache."""
-    of = lambda side: code.tried(code._Outputs, (1, 64, side, side), (64, 64, 3, 3), (1, 1)).margin
+    of = lambda side: winograd.tried(winograd._Outputs, (1, 64, side, side), (64, 64, 3, 3), (1, 1)).margin
     assert of(8) < 0.5 < of(28) < of(112) < 1.05
