@@ -23,6 +23,7 @@ TORCH = ("torch", "torch channels_last")
 RUNS = {
     "Zen 5": ("workloads.json",),
     "Zen 4": ("workloads_zen4.json", "workloads_zen4_again.json"),
+    "Emerald Rapids": ("workloads_emr.json", "workloads_emr_again.json"),
     "Zen 4, AVX2 only": (
         "workloads_zen4_avx2.json",
         "workloads_zen4_avx2_again.json",

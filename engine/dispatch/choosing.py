@@ -274,6 +274,15 @@ def run_direct(function: Any, *args: object) -> Arrays:
     return NotImplemented if found is None else found(*args)
 
 
+_large = functools.cache(large_kernel)
+
+
+def run_on_arrays(function: Any, *args: Array | None) -> Arrays:
+    """Run an op on arrays: a launch where the call repeats one, else as many elements are."""
+    found = run_direct(function, *args)
+    return _large(function.op)(np, *args) if found is NotImplemented else found
+
+
 def quickly(backward: Public, own: ArrayGradient, *more: object) -> ArrayGradient:
     """`own(grad, result)`, a gradient over arrays, behind what the op `backward` has for small calls."""
 

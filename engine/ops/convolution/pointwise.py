@@ -6,7 +6,6 @@ or BLAS.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -17,8 +16,7 @@ from engine.backends.cpu import empty
 from engine.core.arrays import Array
 from engine.core.geometry import ConvGeometry
 from engine.core.lru import LRU
-from engine.dispatch import Op
-from engine.dispatch.choosing import generated, large_kernel, run_direct
+from engine.dispatch.choosing import generated, run_on_arrays
 from engine.ops.convolution import numpy as by_numpy
 from engine.ops.products import mm
 from engine.ops.products.images import products_of_places
@@ -33,14 +31,9 @@ _IN_STEPS, _OF_ALL = 1 << 23, 1 << 27
 _known: LRU[Hashable, Steps | bool] = LRU(1024)  # False where they do not serve
 
 
-_large = functools.cache(large_kernel)
-
-
-def _run(record: Op, *args: Array | None) -> Array:
-    """Run an op of products on arrays: a launch where the call repeats one, else as many elements are."""
-    found = run_direct(record.function, *args)
-    if found is NotImplemented:
-        found = _large(record)(np, *args)
+def _run(function: Any, *args: Array | None) -> Array:
+    """Run an op of products, which has one result."""
+    found = run_on_arrays(function, *args)
     assert isinstance(found, np.ndarray)
     return found
 
@@ -79,12 +72,12 @@ class Steps:
         return np.ascontiguousarray(x[self._read]).reshape(self._rows)
 
     def __call__(self, x: Array, w: Array, bias: Array | None) -> Array:
-        found = _run(products_of_places.op, w.reshape(self._matrix), self._taken(x), bias)
+        found = _run(products_of_places, w.reshape(self._matrix), self._taken(x), bias)
         return found.reshape(self._shape)
 
     def input(self, g: Array, w: Array) -> Array:
         """The gradient with respect to the input."""
-        part = _run(products_of_places.op, w.reshape(self._matrix).T, g.reshape(self._columns), None)
+        part = _run(products_of_places, w.reshape(self._matrix).T, g.reshape(self._columns), None)
         if self.out == self._size[2:]:  # all is read
             return part.reshape(self._size)
         made = empty(self._size, g.dtype)
@@ -97,7 +90,7 @@ class Steps:
         """The gradient with respect to the weight: the sum of the images' products."""
         made: Array | None = None
         for left, right in zip(g.reshape(self._columns), self._taken(x)):
-            part = _run(mm.op, left, right.T)
+            part = _run(mm, left, right.T)
             made = part if made is None else np.add(made, part, made)
         assert made is not None
         return made.reshape(*self._matrix, *(1,) * (len(self._size) - 2))

@@ -11,7 +11,8 @@ from engine.backends.cpu.fast import fast
 from engine.backends.cpu.relayout import in_torch_order
 from engine.backends.onednn import arrays, library, recurrent
 from engine.backends.onednn.primitives import address, ready, usable
-from engine.dispatch import kernel
+from engine.dispatch import PUBLIC, kernel
+from engine.dispatch.choosing import run_on_arrays
 from engine.kernels import processor
 from engine.ops import recurrent as rnn
 from engine.ops.recurrent import numpy as by_numpy
@@ -25,7 +26,9 @@ def _product() -> Any:
 
     def product(a: Any, b: Any, out: Any, beta: float = 0.0) -> None:
         if not (a.flags.c_contiguous and b.flags.c_contiguous and out.flags.c_contiguous):
-            if not arrays.sgemm(a, b, out, 1.0, beta):
+            if not beta and a.flags.f_contiguous and b.flags.c_contiguous:  # the gradient of a weight
+                out[...] = run_on_arrays(PUBLIC["mm"], a, b)
+            elif not arrays.sgemm(a, b, out, 1.0, beta):
                 found = np.matmul(a, b)
                 out[...] = found + out if beta else found
             return
