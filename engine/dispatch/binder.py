@@ -39,7 +39,8 @@ def compile_into(function: FunctionType, record: Op, namespace: Namespace, inpla
     text = source(record, inplace)
     code = _compiled(text, record.name + "_" * inplace)
     namespace.update(SHARED, autocast_state=autocast.state, cast_operands=autocast.cast_operands)
-    namespace["large"] = cpu_kernel(record, large_kernel(record))
+    namespace["_large"] = large_kernel(record)  # it knows what trials decided, so that a profile keeps it
+    namespace["large"] = cpu_kernel(record, namespace["_large"])
     namespace["direct"] = None if wrappers or inplace else direct_calls(record)
     for wrapper in wrappers:
         namespace["kernel_for"] = getattr(wrapper, "elsewhere", namespace["kernel_for"])
@@ -123,7 +124,7 @@ def instrument() -> None:
     for record in OPS.values():
         for namespace in record.namespaces:
             namespace["kernel"] = cpu_kernel(record)
-            namespace["large"] = cpu_kernel(record, large_kernel(record))
+            namespace["large"] = cpu_kernel(record, namespace["_large"])
             namespace["direct"] = None if wrappers or namespace["_inplace"] else direct_calls(record)
 
 

@@ -330,3 +330,17 @@ def test_load_nvprof(tmp_path):
         profiler.load_nvprof(tmp_path / "text")
     with pytest.raises(FileNotFoundError):
         profiler.load_nvprof(tmp_path / "missing")
+
+
+def test_a_profile_keeps_what_trials_decided():
+    """A kernel made anew would compare and time its routes again: the first call of each kind in a profile took 100
+    times as long."""
+    from engine.dispatch import OPS
+
+    engine.exp(engine.ones(3))
+    spaces = OPS["exp"].namespaces
+    before = [space["large"] for space in spaces]
+    with quiet(), profiler.profile():
+        engine.exp(engine.ones(3))
+        assert all(space["large"] is not kernel for space, kernel in zip(spaces, before, strict=True))
+    assert all(space["large"] is kernel for space, kernel in zip(spaces, before, strict=True))
