@@ -54,7 +54,7 @@ class Target:
 
     def __init__(self, level: str, processor: str, features: str, halves: bool, wide: bool) -> None:
         self.level, self.processor, self.features = level, processor, features
-        self.halves = halves  # float16 is converted by instructions
+        self.halves = self.fused = halves  # instructions convert float16, and add a product with one rounding
         self.masks = wide  # loads and stores of some lanes cost little
 
     @property

@@ -8,7 +8,7 @@ divisors that are not finite, by nan, and numpy does those.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,26 @@ from engine.ops.cuda.elementwise import kernel_from
 from engine.ops.generated import launch
 from engine.ops.generated.layers import run
 
-__all__ = ["floor_div", "floor_divide", "fmod", "remainder"]
+__all__ = ["floor_div", "floor_divide", "fmod", "looked_at", "remainder"]
 
 _F32 = np.dtype("float32")
 _EXACT = 2.0**28  # of quotients
 _ROUNDED = 2.0**22  # of quotients that numpy finds by a division in float32, up to which that is exact as well
+
+
+def looked_at(xp: Any, found: Any, plain: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """Replace what a kernel marked by nan with what `plain` makes of the operands there; where the launches are going
+    to be repeated without this code, such calls are left to the other route."""
+    if found is NotImplemented or not found.size:
+        return found
+    if launch.trials.seen is not None:
+        marked = xp.empty((1,), "int32")
+        run(scans.any_nan, [found, marked], [found.size], 1, found.size)
+        launch.refuse_if(marked)
+    elif np.isnan(found.max()):
+        left = np.isnan(found)
+        found[left] = plain(*[np.broadcast_to(x, found.shape)[left] for x in operands])
+    return found
 
 
 def _made(
@@ -43,16 +58,7 @@ def _made(
         operands = [number(x) if isinstance(x, int | float) else x for x in (input, other)]
         if any(x.dtype != _F32 for x in operands):
             return NotImplemented
-        found = made(xp, *operands)
-        if launch.trials.seen is not None and found is not NotImplemented and found.size:  # only launches are repeated
-            marked = xp.empty((1,), "int32")
-            run(scans.any_nan, [found, marked], [found.size], 1, found.size)
-            launch.refuse_if(marked)
-            return found
-        if found is not NotImplemented and found.size and np.isnan(found.max()):
-            left = np.isnan(found)
-            found[left] = plain(*[np.broadcast_to(x, found.shape)[left] for x in operands])
-        return found
+        return looked_at(xp, made(xp, *operands), plain, operands)
 
     return kernel
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.autograd.versions import guard, own
-from engine.dispatch import array_derivative, derivative, op, samples
+from engine.dispatch import array_derivative, derivative, kernel, op, samples
 from engine.ops.pointwise.arithmetic import conj_if_complex as _conj
 from engine.ops.pointwise.arithmetic import (
     keep_where,
@@ -142,7 +142,15 @@ def log1p(xp, input):
 # --- trigonometry
 
 
-@op(promote="float", inplace=True, blocks="elements", direct=True, float16_in_numpy=True, keeps_zero=True)
+@op(
+    promote="float",
+    inplace=True,
+    blocks="elements",
+    direct=True,
+    generated="some",
+    float16_in_numpy=True,
+    keeps_zero=True,
+)
 @derivative(input=lambda grad, input: grad * _conj(input.cos()))
 @array_derivative(input=lambda grad, input: grad * np.cos(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
@@ -151,13 +159,27 @@ def sin(xp, input):
     return xp.sin(input)
 
 
-@op(promote="float", inplace=True, blocks="elements", direct=True, float16_in_numpy=True)
+@op(promote="float", inplace=True, blocks="elements", direct=True, generated="some", float16_in_numpy=True)
 @derivative(input=lambda grad, input: grad * -_conj(input.sin()))
 @array_derivative(input=lambda grad, input: grad * -np.sin(input))
 @samples(lambda t: [(t(3, 4),), (t(),), (t(0, 2),), (t.complex(3),)])
 def cos(xp, input):
     """The cosine; input in radians (*) -> (*)."""
     return xp.cos(input)
+
+
+def _of_float32(public: Any) -> None:
+    """Give an op the kernel of engine/ops/generated/angles.py."""
+
+    @kernel(public, "cpu")
+    def _(xp, input):
+        from engine.ops.generated import angles  # for the weight: few programs ask
+
+        return getattr(angles, public.__name__)(xp, input)
+
+
+for _public in (sin, cos):
+    _of_float32(_public)
 
 
 @op(

@@ -291,7 +291,7 @@ print("done")
 
 
 def _started(folder: Path, **more: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "ENGINE_KERNEL_CACHE": str(folder), **more}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ENGINE_KERNEL_CACHE": str(folder), **more}
     root = Path(__file__).parents[3]
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", PROGRAM], env=environment, cwd=root, text=True, stdout=subprocess.PIPE
