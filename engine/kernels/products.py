@@ -49,14 +49,21 @@ def matrices(
 
     bias: "" for none, "rows" for an element a row (rows), "columns" for one a column (width).  Left's elements lie
     `row` and `step` apart, a line of right `line`.  width >= lanes; `columns` is a multiple of lanes.
-    left: "" for any steps, "lines" for a step of 1, "turned" for a row of 1: a unit copies its rows first, those of a
-    tile side by side, to its part of lines (units, band, depth + lanes).
-    right: "" as it lies, "lines" or "columns" by what lies in lines: a unit copies `vectors` vectors of columns before
-    they are multiplied, to its part of panel (units, depth, vectors * lanes).
+    left: "" for any steps, "lines" for a step of 1, "transposed" for a row of 1: a unit packs its rows first, those of
+    a tile side by side, to its part of lines (units, band, depth + lanes).
+    right: "" as it is laid out, "lines" or "columns" by what is contiguous: a unit packs `vectors` vectors of columns
+    before they are multiplied, to its part of panel (units, depth, vectors * lanes).
     heights: rows of a tile, the last 1.  ahead: lines of right that are asked for before they are read.
     Sums are made in the order of the depth, each result in one chain, whatever sizes it is a part of.
     """
-    names = ("left", "right", *["bias"] * bool(bias), "out", *["panel"] * bool(right), *["lines"] * (left == "turned"))
+    names = (
+        "left",
+        "right",
+        *["bias"] * bool(bias),
+        "out",
+        *["panel"] * bool(right),
+        *["lines"] * (left == "transposed"),
+    )
     k = Jobs("matrices", lanes, (*names, *_SIZES), len(names), dict.fromkeys(names, type))
     k.operations = MULTIPLIED
     arrays, a = dict(zip(names, k.arrays)), k.numbers
@@ -72,8 +79,8 @@ def matrices(
         else:
             sums = [nothing] * (count * size)
         sums = k.variables(sums)
-        pace: Value | int = size if left == "turned" else 1 if left else step
-        if left == "turned":
+        pace: Value | int = size if left == "transposed" else 1 if left else step
+        if left == "transposed":
             lines = [k.view(tiles(row_at), i) for i in range(size)]
         else:
             lines = [k.view(given, (row_at + i) * row) for i in range(size)]
@@ -84,7 +91,9 @@ def matrices(
         """`count` vectors of columns, copied."""
         own = k.view(arrays["panel"], unit * depth * (vectors * lanes))
         if right == "columns":
-            _turn(k, k.view(matrix, at * line), line, k.constant(count * lanes, "index"), own, count * lanes, depth)
+            _transpose(
+                k, k.view(matrix, at * line), line, k.constant(count * lanes, "index"), own, count * lanes, depth
+            )
             return own
         source = k.view(matrix, at)
         with k.loop(0, depth) as n:
@@ -108,9 +117,9 @@ def matrices(
         """Where the rows from i on are copied to."""
         return k.view(arrays["lines"], (unit * a["band"] + i - first) * (depth + lanes))
 
-    def turn() -> None:
+    def pack() -> None:
         """Copy the rows of the unit, some places of the depth at a time, whose lines stay in the first cache.  What
-        vectors write beyond a tile's rows is written again, or lies behind the tile."""
+        vectors write beyond a tile's rows is written again, or is behind the tile."""
         with k.loop(0, depth, _PLACES) as some:
             until = least(some + _PLACES, depth)
             for size, i in cut(last - first, first):
@@ -132,8 +141,8 @@ def matrices(
             k.view(arrays[name], outer * a[f"{name}_outer"] + inner * a[f"{name}_inner"]) for name in ("left", "right")
         )
         made = k.view(arrays["out"], batch * rows * width)
-        if left == "turned":
-            turn()
+        if left == "transposed":
+            pack()
         for count, at in k.cut((end - start) // lanes, (vectors, 1) if vectors > 1 else (1,)):
             columns(count, start + at * lanes)
         with k.when(((end - start) % lanes).differs(0)):  # the last vector overlaps the one before
@@ -172,7 +181,9 @@ def narrow(columns: int, biased: bool) -> Callable[[str], Kernel]:
     return write
 
 
-def _turn(k: Jobs, source: Array, line: Value, lines: Value, target: Array, wide: Value | int, depth: Value) -> None:
+def _transpose(
+    k: Jobs, source: Array, line: Value, lines: Value, target: Array, wide: Value | int, depth: Value
+) -> None:
     """target[d * wide + l] = source[l * line + d] for l < lines, d < depth."""
     lanes = k.lanes
     many, whole = lines - lines % lanes, depth - depth % lanes

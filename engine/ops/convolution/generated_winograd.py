@@ -265,7 +265,8 @@ class _Tried(GeneratedRoute, Generic[Route]):
         super().__init__(name, _entries.setdefault(route.kind, launch.Entry()), route.work // _WORK, route.build)
         self.route: Route = route
         # A trial finds the weight in the cache, a network seldom does: 36 values for 9, which few tiles share.
-        self.margin = GeneratedRoute.margin / (1 + _READING / route.tiles)
+        if isinstance(route, Convolution):
+            self.margin = GeneratedRoute.margin / (1 + _READING / route.tiles)
 
 
 class Forward:

@@ -2,7 +2,7 @@
 
 Small matrices are multiplied as they lie, by a launch that knows all sizes: libraries pack them first, which takes as
 long as the product of some hundred thousand multiplications, and add a bias in a pass of its own.  Large ones are tried
-where the left one lies by columns, as in the gradient of a weight: oneDNN's sgemm reads it so, here it is packed.
+where the left one is stored by columns, as in the gradient of a weight: oneDNN's sgemm reads it so, here it is packed.
 
 One row times a weight is what a language model does for each token.  All the time is that of reading the weight once:
 16-bit ones are read as they lie and summed in float32; libraries, made for many rows, take one and a half to three
@@ -155,7 +155,7 @@ class Steps:
         shared(self.code, args, 0, width // self.panel, several(len(rows) * self.matrix.size))
 
 
-_TURNED = 1 << 14  # elements of a left matrix that lies by columns, of which sgemm may be slower, whatever the size
+_TRANSPOSED = 1 << 14  # elements of a left matrix stored by columns, of which sgemm may be slower, whatever the size
 MOST = 1 << 23  # multiplications up to which libraries, which pack both matrices, are slower or as fast
 _OF_IMAGES = 1 << 27  # the same of a weight and the places of images, which libraries take one after the other
 _LARGE = 1 << 22  # multiplications from which parts of matrices are copied
@@ -177,7 +177,7 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
 
     bias: (m), with bias_of "rows" (n), or None.  NotImplemented for what the kernel does not serve: other types than
     float32 and float64, fewer than 4 columns in batches, steps in both dims of the right matrix, more multiplications
-    than `most` (MOST, if 0) unless left lies by columns.
+    than `most` (MOST, if 0) unless left is stored by columns.
     """
     *lead, n, k = left.shape
     m, dtype, count = right.shape[-1], left.dtype, prod(lead)
@@ -186,7 +186,7 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
         return _narrow(xp, left, right, bias)
     if n == 1 and not lead and bias_of == "columns" and right.T.flags.c_contiguous:
         return _small_row(xp, left, right.T, bias)
-    by_columns = not lead and left.strides[0] == item and n * k >= _TURNED  # as in the gradient of a weight
+    by_columns = not lead and left.strides[0] == item and n * k >= _TRANSPOSED  # as in the gradient of a weight
     if m < products.NARROW or not work or len(lead) > 2 or (work > (most or MOST) and not by_columns):
         return NotImplemented
     if dtype != right.dtype or dtype.name not in _FLOATS:
@@ -213,15 +213,15 @@ def multiplied(xp: Any, left: Any, right: Any, bias: Any = None, bias_of: str = 
         else:
             band = -(-n // (threads * heights[0])) * heights[0]
     bands, column_bands = -(-n // band), -(-m // columns)
-    turned = row == 1 != step and large and columns >= _COPIED and band >= wide
-    by = "turned" if turned else "lines" if step == 1 else ""
+    transposed = row == 1 != step and large and columns >= _COPIED and band >= wide
+    by = "transposed" if transposed else "lines" if step == 1 else ""
     copied = "columns" if column != 1 else "lines" if large and band >= _COPIED else ""
     units = count * bands * column_bands
     made = xp.empty((*lead, n, m), dtype)
     arrays = [left, right, *([] if bias is None else [bias]), made]
     if copied:
         arrays.append(xp.empty((units, k, vectors * wide), dtype))
-    if turned:
+    if transposed:
         arrays.append(xp.empty((units, band, k + wide), dtype))
     options = dtype.name, "" if bias is None else bias_of, by, copied, wide, vectors, heights, _AHEAD * large
     entry = _entries.setdefault((options, count > 1, *map(int.bit_length, (n, k, m))), launch.Entry())
